@@ -1,0 +1,124 @@
+// Package finding is the vocabulary of what the sidecar has to say about a
+// state directory: stable codes with a severity, a meaning and an advice, and
+// the evidence of one case.
+//
+// A code is never renamed; docs/findings.md has one section for each, and a
+// test holds the two together. The package judges nothing and reads nothing:
+// readers make findings. It imports only volume (for the text form of names).
+package finding
+
+import (
+	"fmt"
+	"sort"
+
+	"streams-sidecar/internal/volume"
+)
+
+// Severity of a finding.
+type Severity string
+
+// The severities. Info is worth knowing and changes no exit code. Warning
+// means that something is not as it should be. Unreadable means that something
+// which was asked for could not be read or parsed, so that its state cannot be
+// told; it is not yet a word about damage.
+const (
+	Info       Severity = "info"
+	Warning    Severity = "warning"
+	Unreadable Severity = "unreadable"
+)
+
+// Code names a kind of finding.
+type Code string
+
+// Finding is one thing found, in the shape of docs/json.md.
+type Finding struct {
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	// File is the path it is about, made readable by [volume.Text].
+	File string `json:"file,omitempty"`
+	// Offset in the file, bytes, where one is known.
+	Offset *int64 `json:"offset,omitempty"`
+	// Expected and Found are the evidence, in words or numbers.
+	Expected string `json:"expected,omitempty"`
+	Found    string `json:"found,omitempty"`
+	// Text is one sentence on what it means.
+	Text string `json:"text"`
+}
+
+// Detail adds evidence to a finding under construction.
+type Detail func(*Finding)
+
+// At sets the byte offset.
+func At(offset int64) Detail { return func(f *Finding) { f.Offset = &offset } }
+
+// Expected and Found set the evidence.
+func Expected(format string, args ...any) Detail {
+	return func(f *Finding) { f.Expected = fmt.Sprintf(format, args...) }
+}
+
+// Found sets what was there instead.
+func Found(format string, args ...any) Detail {
+	return func(f *Finding) { f.Found = fmt.Sprintf(format, args...) }
+}
+
+// New makes a finding of a code about a path of the volume. The text is the
+// code's meaning. It panics on a code that is not in the catalog.
+func New(code Code, path string, details ...Detail) Finding {
+	k, ok := catalog[code]
+	if !ok {
+		panic("finding: no such code: " + string(code))
+	}
+	f := Finding{Code: code, Severity: k.Severity, File: volume.Text(path), Text: k.Meaning}
+	for _, d := range details {
+		d(&f)
+	}
+	return f
+}
+
+// FromError makes a finding of an error of the volume.
+func FromError(err error, path string) Finding {
+	code := codeOfClass(volume.ClassOf(err))
+	return New(code, path, Found("%v", err))
+}
+
+func codeOfClass(c volume.Class) Code {
+	switch c {
+	case volume.Denied:
+		return PermissionDenied
+	case volume.IO:
+		return IOError
+	case volume.Stuck:
+		return VolumeStuck
+	case volume.WrongKind:
+		return WrongKind
+	case volume.NoLocks:
+		return LockUnsupported
+	case volume.TooLarge:
+		return FileTooLarge
+	default:
+		return Unread
+	}
+}
+
+// Kind is what is known of a code beforehand.
+type Kind struct {
+	Severity Severity
+	Meaning  string // one sentence
+	Advice   string // one sentence
+}
+
+// Explain gives the severity, meaning and advice of a code.
+func Explain(c Code) (Kind, bool) {
+	k, ok := catalog[c]
+	return k, ok
+}
+
+// Codes lists every code in alphabetical order.
+func Codes() []Code {
+	out := make([]Code, 0, len(catalog))
+	for c := range catalog {
+		out = append(out, c)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out
+}

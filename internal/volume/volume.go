@@ -1,0 +1,171 @@
+// Package volume is the seam to the file system that holds the state: the
+// only way in which the sidecar looks at a state directory.
+//
+// Every look has a deadline. A volume can hang (a dead NFS server, a stuck
+// FUSE daemon, a detached disk) and a system call that hangs cannot be
+// cancelled, so [Do] runs a piece of work in a goroutine of its own, watches
+// each system call that it makes, and gives up on it when one takes too long.
+// The place that hung is remembered as stuck and not asked again until the
+// call that hung returns by itself; see [Volume].
+//
+// The package only reads. It never takes a lock, never creates, and keeps no
+// file open between two looks. It knows nothing of Kafka or RocksDB, imports
+// no other package of this module, and every other package may import it.
+package volume
+
+import (
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Kind says what a directory entry is.
+type Kind uint8
+
+// The kinds that matter here; Other is a FIFO, a socket or a device.
+const (
+	Regular Kind = iota
+	Directory
+	Symlink
+	Other
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Regular:
+		return "file"
+	case Directory:
+		return "directory"
+	case Symlink:
+		return "symbolic link"
+	default:
+		return "special file"
+	}
+}
+
+// Info is what stat(2) says of one file.
+type Info struct {
+	Name      string      // base name, as bytes on disk; see [Text]
+	Kind      Kind        // of the file itself, not of a link's target, unless from FS.Stat
+	Mode      fs.FileMode // permission bits only
+	UID, GID  uint32
+	Size      int64  // st_size, bytes
+	Allocated int64  // st_blocks × 512, bytes; larger than Size where the writer preallocated
+	ModNanos  int64  // st_mtim, nanoseconds since the epoch
+	Dev, Ino  uint64 // together the identity of a file, whatever its name
+}
+
+// ModTime is ModNanos as a time.
+func (i Info) ModTime() time.Time { return time.Unix(0, i.ModNanos) }
+
+// ID is the identity of the file: two paths with the same ID are one file.
+func (i Info) ID() ID { return ID{i.Dev, i.Ino} }
+
+// ID identifies a file or directory independently of its name, so that
+// symbolic links, bind mounts and hard links are recognised.
+type ID struct{ Dev, Ino uint64 }
+
+// Usage is what statfs(2) says of the file system that holds a path.
+type Usage struct {
+	Type       string // "ext4", "xfs", "nfs", …; "0x…" where the magic is unknown
+	Size       int64  // bytes
+	Free       int64  // bytes that an unprivileged process may still write
+	FreeInodes uint64 // 0 on file systems that do not count them; see InodesKnown
+	// InodesKnown is false on file systems without a fixed number of inodes (btrfs).
+	InodesKnown bool
+	ReadOnly    bool
+}
+
+// Lock says whether some other process holds a POSIX record lock on a file.
+type Lock struct {
+	Held bool
+	// PID of the holder, or 0 if it lives in a pid namespace that we cannot
+	// see (the usual case between containers of a pod).
+	PID int
+}
+
+// FS is what a look at the volume may do. Each method may block for as long
+// as the volume does; use it inside [Do].
+//
+// Every error is an *[Error].
+type FS interface {
+	// List calls visit for every entry of the directory, except "." and
+	// "..", with the result of lstat(2). An entry that vanishes between the
+	// listing and its lstat is left out: on a live store that is normal. The
+	// order is the file system's. An error from visit ends the listing and
+	// is returned as it is.
+	List(dir string, visit func(Info) error) error
+	// Lstat does not follow a symbolic link, Stat does.
+	Lstat(path string) (Info, error)
+	Stat(path string) (Info, error)
+	// Open opens a regular file for reading. It follows symbolic links,
+	// never blocks on a FIFO, and refuses everything that is not a regular
+	// file with class WrongKind.
+	Open(path string) (File, error)
+	// Lock asks with F_GETLK who holds a write lock; it takes none.
+	Lock(path string) (Lock, error)
+	// Usage is statfs(2).
+	Usage(path string) (Usage, error)
+	// Resolve gives the absolute path with every symbolic link followed.
+	Resolve(path string) (string, error)
+}
+
+// File is a regular file opened for reading. It must be closed before the
+// look ends: a file that RocksDB deletes meanwhile keeps its space until then.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Info is from fstat at the time of the opening.
+	Info() Info
+}
+
+// ReadFile reads a whole file of at most limit bytes. A larger file is an
+// error of class TooLarge; nothing is read of it.
+func ReadFile(fsys FS, path string, limit int64) (data []byte, info Info, err error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	info = f.Info()
+	if info.Size > limit {
+		return nil, info, &Error{Op: "read", Path: path, Class: TooLarge,
+			Err: errTooLarge{info.Size, limit}}
+	}
+	data = make([]byte, info.Size)
+	n, err := f.ReadAt(data, 0)
+	if err == io.EOF { // it shrank since the fstat
+		err = nil
+	}
+	return data[:n], info, err
+}
+
+// Text makes a name or path from the volume fit for JSON, labels and
+// terminals, without loss: bytes that are not valid UTF-8, control characters
+// and the backslash are written as Go escapes (\xff, \n, \\). Names are bytes
+// on Linux, and everything that shows one must survive every name.
+func Text(name string) string {
+	ok := utf8.ValidString(name)
+	if ok {
+		for i := 0; i < len(name); i++ {
+			if c := name[i]; c < 0x20 || c == 0x7f || c == '\\' {
+				ok = false
+				break
+			}
+		}
+		if ok && !strings.ContainsFunc(name, unprintable) {
+			return name
+		}
+	}
+	q := strconv.Quote(name)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+func unprintable(r rune) bool { return r >= 0x80 && !strconv.IsPrint(r) }
