@@ -8,7 +8,9 @@
 package event
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,10 +19,11 @@ import (
 type Event interface {
 	// Level at which it deserves a log line.
 	Level() slog.Level
-	// Message is a short sentence without variables; it is also the key by
-	// which repeated log lines are held back.
+	// Message is a short sentence without variables.
 	Message() string
-	// Attrs are its variables.
+	// Attrs are its variables. The first two say what it is about (a path
+	// and a code, say): what repeats the message and both is the same again,
+	// see [Log].
 	Attrs() []slog.Attr
 }
 
@@ -35,13 +38,15 @@ type discard struct{}
 func (discard) Emit(Event) {}
 
 // Stream hands each event to all listeners, in the order of their
-// registration, in the goroutine of the emitter. The zero value is ready.
+// registration, in the goroutine of the emitter; several goroutines may emit
+// at once. The zero value is ready.
 type Stream struct {
 	mu        sync.RWMutex
 	listeners []func(Event)
 }
 
-// Listen adds a listener. It must not block, nor emit events itself.
+// Listen adds a listener for the events from now on. It must be safe for
+// concurrent use, and must not block, nor emit events itself.
 func (s *Stream) Listen(f func(Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,30 +63,40 @@ func (s *Stream) Emit(e Event) {
 	}
 }
 
+// maxHeld bounds how many subjects [Log] remembers: a hostile number of them
+// must not grow the agent. Beyond it, all are forgotten.
+const maxHeld = 4096
+
 // Log gives a listener that writes a line for each event. The same message
-// about the same subject (its first attribute) is written at most once per
-// interval; the next line then says how many were held back.
+// about the same subject (its first two attributes) is written at most once
+// per interval; the next line then says in held_back how many were not.
 func Log(l *slog.Logger, interval time.Duration, now func() time.Time) func(Event) {
-	type key struct{ message, subject string }
+	type key struct{ message, subject, detail string }
 	type held struct {
 		last  time.Time
 		count int
 	}
-	// Bounded: a hostile number of subjects must not grow the agent.
-	const maxKeys = 4096
 	var mu sync.Mutex
 	seen := map[key]*held{}
 	return func(e Event) {
+		// No request, no trace: there is no context to pass on.
+		ctx := context.Background()
+		if !l.Enabled(ctx, e.Level()) {
+			return
+		}
 		attrs := e.Attrs()
 		k := key{message: e.Message()}
 		if len(attrs) > 0 {
 			k.subject = attrs[0].Value.String()
 		}
+		if len(attrs) > 1 {
+			k.detail = attrs[1].Value.String()
+		}
 		t := now()
 		mu.Lock()
 		h, ok := seen[k]
 		if !ok {
-			if len(seen) >= maxKeys {
+			if len(seen) >= maxHeld {
 				clear(seen)
 			}
 			h = &held{}
@@ -96,8 +111,9 @@ func Log(l *slog.Logger, interval time.Duration, now func() time.Time) func(Even
 		h.count = 0
 		mu.Unlock()
 		if suppressed > 0 {
-			attrs = append(attrs, slog.Int("held_back", suppressed))
+			// Clipped: other listeners may hold the same array.
+			attrs = append(slices.Clip(attrs), slog.Int("held_back", suppressed))
 		}
-		l.LogAttrs(nil, e.Level(), e.Message(), attrs...) //nolint:staticcheck // no context to pass on
+		l.LogAttrs(ctx, e.Level(), e.Message(), attrs...)
 	}
 }

@@ -9,7 +9,11 @@ package finding
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"streams-sidecar/internal/volume"
 )
@@ -38,7 +42,8 @@ type Finding struct {
 	File string `json:"file,omitempty"`
 	// Offset in the file, bytes, where one is known.
 	Offset *int64 `json:"offset,omitempty"`
-	// Expected and Found are the evidence, in words or numbers.
+	// Expected and Found are the evidence, in words or numbers. What cannot
+	// be printed is escaped, since it may come out of a damaged file.
 	Expected string `json:"expected,omitempty"`
 	Found    string `json:"found,omitempty"`
 	// Text is one sentence on what it means.
@@ -72,10 +77,34 @@ func New(code Code, path string, details ...Detail) Finding {
 	for _, d := range details {
 		d(&f)
 	}
+	f.Expected, f.Found = printable(f.Expected), printable(f.Found)
 	return f
 }
 
-// FromError makes a finding of an error of the volume.
+// printable escapes what is not UTF-8 or cannot be printed. Unlike
+// [volume.Text] it leaves backslashes alone, for evidence is often made with
+// %q or Text already.
+func printable(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return s
+	}
+	b := make([]byte, 0, len(s)+16)
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) {
+			b = append(b, s[:n]...)
+		} else {
+			quoted := strconv.Quote(s[:n])
+			b = append(b, quoted[1:len(quoted)-1]...)
+		}
+		s = s[n:]
+	}
+	return string(b)
+}
+
+// FromError makes a finding of an error of the volume, which must not be nil.
+// What is gone, or what this process lacks, has no code of its own and becomes
+// Unread: whoever can tell more should do so before.
 func FromError(err error, path string) Finding {
 	code := codeOfClass(volume.ClassOf(err))
 	return New(code, path, Found("%v", err))
@@ -115,10 +144,5 @@ func Explain(c Code) (Kind, bool) {
 
 // Codes lists every code in alphabetical order.
 func Codes() []Code {
-	out := make([]Code, 0, len(catalog))
-	for c := range catalog {
-		out = append(out, c)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
-	return out
+	return slices.Sorted(maps.Keys(catalog))
 }

@@ -14,7 +14,7 @@ type Class uint8
 // The classes of an [Error].
 const (
 	Unclassified Class = iota
-	Gone               // no such file: deleted, never there, or a stale handle
+	Gone               // no such file: deleted or never there
 	Denied             // permission
 	IO                 // the device failed (EIO and its kin)
 	Full               // no space or quota left
@@ -73,7 +73,7 @@ func (c Class) Hint() string {
 
 // Error is every error of this package: what was tried, where, and its class.
 type Error struct {
-	Op    string // "list", "open", "read", "stat", "lock", "statfs", "resolve"
+	Op    string // "list", "stat", "open", "read", "close", "lock", "statfs", "resolve", "look"
 	Path  string
 	Class Class
 	Err   error
@@ -95,20 +95,28 @@ func ClassOf(err error) Class {
 func IsGone(err error) bool { return err != nil && ClassOf(err) == Gone }
 
 func classify(err error) Class {
-	var errno syscall.Errno
-	if !errors.As(err, &errno) {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
 		if errors.Is(err, fs.ErrNotExist) {
 			return Gone
+		}
+		if _, ok := errors.AsType[errKind](err); ok {
+			return WrongKind
 		}
 		return Unclassified
 	}
 	switch errno {
-	case syscall.ENOENT, syscall.ESTALE:
+	case syscall.ENOENT:
 		return Gone
 	case syscall.EACCES, syscall.EPERM:
 		return Denied
-	case syscall.EIO, syscall.ENXIO, syscall.ENODEV, syscall.ENOTCONN, syscall.ESHUTDOWN,
-		syscall.EREMOTEIO, syscall.EBADMSG, syscall.EUCLEAN, syscall.ETIMEDOUT, syscall.EHOSTDOWN:
+	// ESTALE: the kernel has looked the name up anew in vain; on a root it means
+	// that the export itself is gone, which must not look like an empty volume.
+	case syscall.EIO, syscall.ESTALE, syscall.ENXIO, syscall.ENODEV, syscall.ENOTCONN, syscall.ESHUTDOWN,
+		syscall.EREMOTEIO, syscall.EBADMSG, syscall.EUCLEAN, syscall.ETIMEDOUT, syscall.EHOSTDOWN,
+		// The server behind a network or FUSE mount is gone.
+		syscall.ECONNABORTED, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH,
+		syscall.ENETUNREACH:
 		return IO
 	case syscall.ENOSPC, syscall.EDQUOT:
 		return Full
@@ -143,12 +151,18 @@ func (e errTooLarge) Error() string {
 type errStuck struct{ since time.Time }
 
 func (e errStuck) Error() string {
-	return "no answer from the volume since " + e.since.UTC().Format("15:04:05") + " UTC"
+	return "no answer from the volume since " + e.since.UTC().Format(time.RFC3339)
 }
 
 type errKind struct{ kind Kind }
 
 func (e errKind) Error() string { return "is a " + e.kind.String() + ", not a file" }
 
-// errAbandoned ends a look whose caller has already given up on it.
-var errAbandoned = errors.New("the look was given up")
+var (
+	// errAbandoned ends a look whose caller has already given up on it.
+	errAbandoned = errors.New("the look was given up")
+	// The others are mistakes of the code that looks.
+	errFinished   = errors.New("called after the look had ended")
+	errConcurrent = errors.New("called while another call of the same look was under way")
+	errExited     = errors.New("the look ended its goroutine")
+)

@@ -1,13 +1,16 @@
 package volume
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
+	"math/bits"
+	"os"
 	"path/filepath"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +31,7 @@ func (osFS) List(dir string, visit func(Info) error) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	buf := make([]byte, listBuffer)
+	var unseen error
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {
@@ -37,12 +41,12 @@ func (osFS) List(dir string, visit func(Info) error) error {
 			return wrap("list", dir, err)
 		}
 		if n <= 0 {
-			return nil
+			return unseen
 		}
 		for b := buf[:n]; len(b) > 0; {
 			// linux_dirent64: ino 8, off 8, reclen 2, type 1, name; the
 			// kernel aligns and terminates it.
-			reclen := int(*(*uint16)(unsafe.Pointer(&b[16])))
+			reclen := binary.NativeEndian.Uint16(b[16:])
 			name := cstring(b[19:reclen])
 			b = b[reclen:]
 			if name == "." || name == ".." {
@@ -50,10 +54,12 @@ func (osFS) List(dir string, visit func(Info) error) error {
 			}
 			info, err := fstatat(fd, name, unix.AT_SYMLINK_NOFOLLOW)
 			if err != nil {
-				if classify(err) == Gone {
-					continue
+				// A dead mount or a broken inode must not hide its
+				// neighbours.
+				if unseen == nil && classify(err) != Gone {
+					unseen = wrap("stat", filepath.Join(dir, name), err)
 				}
-				return wrap("stat", filepath.Join(dir, name), err)
+				continue
 			}
 			if err := visit(info); err != nil {
 				return err
@@ -84,30 +90,48 @@ func (osFS) Stat(path string) (Info, error) {
 }
 
 func (osFS) Open(path string) (File, error) {
-	// O_NONBLOCK: a FIFO in the place of a file must not hold us.
-	fd, err := openRetry(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, info, err := openRegular(path)
 	if err != nil {
-		return nil, wrap("open", path, err)
+		return nil, err
 	}
-	info, err := fstatat(fd, "", unix.AT_EMPTY_PATH)
-	if err == nil && info.Kind != Regular {
-		_ = unix.Close(fd)
-		return nil, &Error{Op: "open", Path: path, Class: WrongKind, Err: errKind{info.Kind}}
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, wrap("open", path, err)
-	}
-	info.Name = filepath.Base(path)
 	return &osFile{fd: fd, path: path, info: info}, nil
 }
 
-func (osFS) Lock(path string) (Lock, error) {
-	// O_RDONLY is enough for F_GETLK, and closing it raises no CLOSE_WRITE
-	// event in other watchers (facts: streams-measured §8).
-	fd, err := openRetry(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY)
+// openRegular opens a regular file read-only and refuses everything else.
+func openRegular(path string) (fd int, info Info, err error) {
+	// Looked at before it is opened: opening a FIFO wakes its writer, opening
+	// a device can do anything, and a socket gives ENXIO like a dead device.
+	info, err = fstatat(unix.AT_FDCWD, path, 0)
 	if err != nil {
-		return Lock{}, wrap("open", path, err)
+		return -1, Info{}, wrap("open", path, err)
+	}
+	if info.Kind != Regular {
+		return -1, Info{}, wrap("open", path, errKind{info.Kind})
+	}
+	// O_NONBLOCK: should a FIFO have taken the place of the file by now, it
+	// must not hold us.
+	fd, err = openRetry(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return -1, Info{}, wrap("open", path, err)
+	}
+	info, err = fstatat(fd, "", unix.AT_EMPTY_PATH)
+	if err == nil && info.Kind != Regular {
+		err = errKind{info.Kind}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, Info{}, wrap("open", path, err)
+	}
+	info.Name = filepath.Base(path)
+	return fd, info, nil
+}
+
+func (osFS) Lock(path string) (Lock, error) {
+	// Read-only is enough for F_GETLK, and closing the descriptor then raises
+	// no CLOSE_WRITE event in anybody's inotify watch.
+	fd, _, err := openRegular(path)
+	if err != nil {
+		return Lock{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
@@ -142,31 +166,55 @@ func (osFS) Usage(path string) (Usage, error) {
 		}
 		break
 	}
-	unit := s.Frsize
+	unit := uint64(s.Frsize)
 	if unit == 0 {
-		unit = s.Bsize
+		unit = uint64(s.Bsize)
 	}
 	return Usage{
 		Type:        fsType(int64(s.Type)), //nolint:unconvert // int32 on some architectures
-		Size:        int64(s.Blocks) * unit,
-		Free:        int64(s.Bavail) * unit,
+		Size:        saturate(s.Blocks, unit),
+		Free:        saturate(s.Bavail, unit),
 		FreeInodes:  s.Ffree,
 		InodesKnown: s.Files > 0,
 		ReadOnly:    s.Flags&unix.ST_RDONLY != 0,
 	}, nil
 }
 
+// saturate multiplies; some network file systems claim more bytes than an
+// int64 can count.
+func saturate(blocks, unit uint64) int64 {
+	hi, lo := bits.Mul64(blocks, unit)
+	if hi > 0 || lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(lo)
+}
+
 func (osFS) Resolve(path string) (string, error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", wrap("resolve", path, err)
+	abs := path
+	if !filepath.IsAbs(path) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", wrap("resolve", path, err)
+		}
+		abs = wd + "/" + path // not cleaned: ".." behind a link is the target's parent
 	}
 	r, err := filepath.EvalSymlinks(abs)
-	return r, wrap("resolve", path, err)
+	if err == nil {
+		return r, nil
+	}
+	// Of a loop, EvalSymlinks gives no errno; and what it gives repeats
+	// the path as it stands on disk.
+	if _, kernel := fstatat(unix.AT_FDCWD, abs, 0); kernel != nil {
+		err = kernel
+	} else if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return "", wrap("resolve", path, err)
 }
 
 type osFile struct {
-	fd   int
+	fd   int // -1 once closed
 	path string
 	info Info
 }
@@ -192,8 +240,12 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *osFile) Close() error {
-	// The file was only read: an error of close has nothing to say.
-	_ = unix.Close(f.fd)
+	// A second close must not close what has got the same number since.
+	if f.fd >= 0 {
+		// The file was only read: an error of close has nothing to say.
+		_ = unix.Close(f.fd)
+		f.fd = -1
+	}
 	return nil
 }
 

@@ -79,24 +79,27 @@ type Usage struct {
 	ReadOnly    bool
 }
 
-// Lock says whether some other process holds a POSIX record lock on a file.
+// Lock says whether some other process holds a POSIX record lock, or anybody
+// an open file description lock, on any part of a file.
 type Lock struct {
 	Held bool
 	// PID of the holder, or 0 if it lives in a pid namespace that we cannot
-	// see (the usual case between containers of a pod).
+	// see (the usual case between containers of a pod) or holds an open file
+	// description lock.
 	PID int
 }
 
 // FS is what a look at the volume may do. Each method may block for as long
 // as the volume does; use it inside [Do].
 //
-// Every error is an *[Error].
+// Every error is an *[Error], except io.EOF from File.ReadAt and what visit returns.
 type FS interface {
 	// List calls visit for every entry of the directory, except "." and
 	// "..", with the result of lstat(2). An entry that vanishes between the
-	// listing and its lstat is left out: on a live store that is normal. The
-	// order is the file system's. An error from visit ends the listing and
-	// is returned as it is.
+	// listing and its lstat is left out: on a live store that is normal. One
+	// whose lstat fails otherwise is left out too, and the first such error
+	// is returned when all others have been visited. The order is the file
+	// system's. An error from visit ends the listing and is returned as it is.
 	List(dir string, visit func(Info) error) error
 	// Lstat does not follow a symbolic link, Stat does.
 	Lstat(path string) (Info, error)
@@ -105,7 +108,12 @@ type FS interface {
 	// never blocks on a FIFO, and refuses everything that is not a regular
 	// file with class WrongKind.
 	Open(path string) (File, error)
-	// Lock asks with F_GETLK who holds a write lock; it takes none.
+	// Lock asks with F_GETLK who holds a lock on a regular file (WrongKind
+	// for anything else); it takes none. What this process itself holds by
+	// F_SETLK is not seen, and is even released: POSIX drops the locks of a
+	// process when it closes any descriptor of the file. An open file
+	// description lock (F_OFD_SETLK) of this process survives, and is seen
+	// like a stranger's.
 	Lock(path string) (Lock, error)
 	// Usage is statfs(2).
 	Usage(path string) (Usage, error)
@@ -115,6 +123,7 @@ type FS interface {
 
 // File is a regular file opened for reading. It must be closed before the
 // look ends: a file that RocksDB deletes meanwhile keeps its space until then.
+// Closing it twice is harmless.
 type File interface {
 	io.ReaderAt
 	io.Closer
@@ -123,7 +132,9 @@ type File interface {
 }
 
 // ReadFile reads a whole file of at most limit bytes. A larger file is an
-// error of class TooLarge; nothing is read of it.
+// error of class TooLarge; nothing is read of it. Of a file that grows
+// meanwhile it gives as much as there was at the opening, of one that shrinks
+// what is left; info is from the opening.
 func ReadFile(fsys FS, path string, limit int64) (data []byte, info Info, err error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -148,9 +159,12 @@ func ReadFile(fsys FS, path string, limit int64) (data []byte, info Info, err er
 }
 
 // Text makes a name or path from the volume fit for JSON, labels and
-// terminals, without loss: bytes that are not valid UTF-8, control characters
-// and the backslash are written as Go escapes (\xff, \n, \\). Names are bytes
-// on Linux, and everything that shows one must survive every name.
+// terminals, without loss: bytes that are not valid UTF-8, characters that
+// cannot be printed ([strconv.IsPrint]) and the backslash are written as Go
+// escapes (\xff, \n, \u202e, \\). The double quote is left as it is, so the
+// way back is strconv.Unquote of the text in double quotes with each double
+// quote in it made \" again. Names are bytes on Linux, and everything that
+// shows one must survive every name.
 func Text(name string) string {
 	ok := utf8.ValidString(name)
 	if ok {

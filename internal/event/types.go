@@ -1,0 +1,188 @@
+package event
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Started: the agent runs.
+type Started struct {
+	Version   string
+	StateDirs []string
+}
+
+// Stopping: the agent ends, and why.
+type Stopping struct{ Reason string }
+
+// Listening: a listener is open.
+type Listening struct {
+	Name    string // "metrics", "admin", "hook"
+	Address string // as bound, host:port
+}
+
+// Waiting: a state directory does not exist yet.
+type Waiting struct{ StateDir string }
+
+// Scanned: a full look at every state directory is done.
+type Scanned struct {
+	Took         time.Duration
+	Applications int
+	Stores       int
+}
+
+// VolumeStuck: a call to the volume does not return.
+type VolumeStuck struct {
+	Path  string
+	Op    string
+	Since time.Time
+}
+
+// VolumeAnswered: a call that hung has returned.
+type VolumeAnswered struct {
+	Path string
+	Op   string
+	Hung time.Duration
+}
+
+// WatchingMode: how changes of the files are noticed from now on.
+type WatchingMode struct {
+	Mode   string // "inotify" or "poll"
+	Reason string
+}
+
+// EventsLost: the kernel's event queue ran over; a full look follows.
+type EventsLost struct{}
+
+// ApplicationStarted: the .lock of an application is held.
+type ApplicationStarted struct {
+	Application string
+	StateDir    string
+	PID         int // 0 if not visible
+}
+
+// ApplicationStopped: the .lock of an application is free.
+type ApplicationStopped struct {
+	Application string
+	StateDir    string
+}
+
+// StoreAppeared: a store directory is there that was not before.
+type StoreAppeared struct{ Application, Task, Store string }
+
+// StoreVanished: a store directory is gone.
+type StoreVanished struct{ Application, Task, Store string }
+
+// FindingAppeared: something was found that was not there at the look before.
+type FindingAppeared struct {
+	File     string
+	Code     string
+	Severity string
+	Text     string
+	Found    string
+}
+
+// FindingGone: something found earlier is no longer so.
+type FindingGone struct{ File, Code string }
+
+// PrestopBegan: a preStop call arrived and waits.
+type PrestopBegan struct {
+	Trigger string
+	Budget  time.Duration
+	Running []string // application ids
+}
+
+// PrestopEnded: a preStop call was answered.
+type PrestopEnded struct {
+	Outcome string
+	Waited  time.Duration
+	Held    []string // application ids whose .lock is still held
+}
+
+// Level, Message and Attrs make each of them an Event.
+
+func (Started) Level() slog.Level            { return slog.LevelInfo }
+func (Stopping) Level() slog.Level           { return slog.LevelInfo }
+func (Listening) Level() slog.Level          { return slog.LevelInfo }
+func (Waiting) Level() slog.Level            { return slog.LevelWarn }
+func (Scanned) Level() slog.Level            { return slog.LevelDebug }
+func (VolumeStuck) Level() slog.Level        { return slog.LevelError }
+func (VolumeAnswered) Level() slog.Level     { return slog.LevelInfo }
+func (WatchingMode) Level() slog.Level       { return slog.LevelInfo }
+func (EventsLost) Level() slog.Level         { return slog.LevelWarn }
+func (ApplicationStarted) Level() slog.Level { return slog.LevelInfo }
+func (ApplicationStopped) Level() slog.Level { return slog.LevelInfo }
+func (StoreAppeared) Level() slog.Level      { return slog.LevelDebug }
+func (StoreVanished) Level() slog.Level      { return slog.LevelDebug }
+func (FindingGone) Level() slog.Level        { return slog.LevelInfo }
+func (PrestopBegan) Level() slog.Level       { return slog.LevelInfo }
+func (PrestopEnded) Level() slog.Level       { return slog.LevelInfo }
+func (f FindingAppeared) Level() slog.Level {
+	if f.Severity == "info" {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+func (Started) Message() string            { return "started" }
+func (Stopping) Message() string           { return "stopping" }
+func (Listening) Message() string          { return "listening" }
+func (Waiting) Message() string            { return "state directory does not exist yet, waiting for it" }
+func (Scanned) Message() string            { return "scanned" }
+func (VolumeStuck) Message() string        { return "volume does not answer" }
+func (VolumeAnswered) Message() string     { return "volume answers again" }
+func (WatchingMode) Message() string       { return "watching" }
+func (EventsLost) Message() string         { return "file events were lost, looking at everything again" }
+func (ApplicationStarted) Message() string { return "application runs" }
+func (ApplicationStopped) Message() string { return "application has let go of its state directory" }
+func (StoreAppeared) Message() string      { return "store appeared" }
+func (StoreVanished) Message() string      { return "store vanished" }
+func (FindingAppeared) Message() string    { return "finding" }
+func (FindingGone) Message() string        { return "finding is gone" }
+func (PrestopBegan) Message() string       { return "preStop call" }
+func (PrestopEnded) Message() string       { return "preStop answered" }
+
+func (e Started) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("version", e.Version), slog.Any("state_dirs", e.StateDirs)}
+}
+func (e Stopping) Attrs() []slog.Attr { return []slog.Attr{slog.String("reason", e.Reason)} }
+func (e Listening) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("listener", e.Name), slog.String("address", e.Address)}
+}
+func (e Waiting) Attrs() []slog.Attr { return []slog.Attr{slog.String("state_dir", e.StateDir)} }
+func (e Scanned) Attrs() []slog.Attr {
+	return []slog.Attr{slog.Duration("took", e.Took), slog.Int("applications", e.Applications), slog.Int("stores", e.Stores)}
+}
+func (e VolumeStuck) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("path", e.Path), slog.String("call", e.Op), slog.Time("since", e.Since)}
+}
+func (e VolumeAnswered) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("path", e.Path), slog.String("call", e.Op), slog.Duration("hung", e.Hung)}
+}
+func (e WatchingMode) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("mode", e.Mode), slog.String("reason", e.Reason)}
+}
+func (EventsLost) Attrs() []slog.Attr { return nil }
+func (e ApplicationStarted) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("application", e.Application), slog.String("state_dir", e.StateDir), slog.Int("pid", e.PID)}
+}
+func (e ApplicationStopped) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("application", e.Application), slog.String("state_dir", e.StateDir)}
+}
+func (e StoreAppeared) Attrs() []slog.Attr { return storeAttrs(e.Application, e.Task, e.Store) }
+func (e StoreVanished) Attrs() []slog.Attr { return storeAttrs(e.Application, e.Task, e.Store) }
+func storeAttrs(app, task, store string) []slog.Attr {
+	return []slog.Attr{slog.String("store", app+"/"+task+"/"+store)}
+}
+func (e FindingAppeared) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("file", e.File), slog.String("code", e.Code), slog.String("severity", e.Severity),
+		slog.String("found", e.Found), slog.String("meaning", e.Text)}
+}
+func (e FindingGone) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("file", e.File), slog.String("code", e.Code)}
+}
+func (e PrestopBegan) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("trigger", e.Trigger), slog.Duration("budget", e.Budget), slog.Any("running", e.Running)}
+}
+func (e PrestopEnded) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("outcome", e.Outcome), slog.Duration("waited", e.Waited), slog.Any("held", e.Held)}
+}
