@@ -1,0 +1,6 @@
+//go:build race
+
+package sst
+
+// RaceDetector makes some tests do less: it slows them down tenfold.
+const RaceDetector = true
