@@ -1,0 +1,40 @@
+# The names of what can be done. How is in scripts/, each of which also runs on
+# its own and first sets up what it needs.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: build
+build: ## bin/sidecar, one static binary
+	@scripts/build
+
+.PHONY: run
+run: ## the sidecar over a stored state directory, or over STATE_DIR=/path
+	@scripts/run
+
+.PHONY: test
+test: ## every test with the race detector, and go vet
+	@scripts/test
+
+.PHONY: lint
+lint: ## gofmt and golangci-lint
+	@scripts/lint
+
+.PHONY: bench
+bench: ## every benchmark, or those that match BENCH=regexp
+	@scripts/bench
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME=20s
+	@FUZZTIME='$(FUZZTIME)' scripts/fuzz
+
+.PHONY: fuzz-long
+fuzz-long: FUZZTIME = 10m
+fuzz-long: ## every fuzz target for ten minutes
+	@FUZZTIME='$(FUZZTIME)' scripts/fuzz

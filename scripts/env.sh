@@ -1,0 +1,43 @@
+# What the scripts here have in common. Sourced, never run.
+# shellcheck shell=bash
+
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+# One line on stderr, and the end.
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# Go keeps its caches below HOME; services and containers may start without it.
+if [[ -z ${HOME:-} ]]; then
+	unset HOME
+	export HOME=~
+fi
+
+# Tools and downloads of this repository; never inside the checkout.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/streams-sidecar
+
+# Where Go's own archive is usually unpacked, on machines that did not put it on the PATH.
+if ! command -v go >/dev/null && [[ -x /usr/local/go/bin/go ]]; then
+	PATH=$PATH:/usr/local/go/bin
+fi
+
+# go.mod names the Go that it needs, and any Go from 1.21 on fetches that one
+# by itself, except where a distribution has switched that off by default.
+export GOTOOLCHAIN=${GOTOOLCHAIN:-auto}
+
+# The linter refuses code of a newer Go than it was built with, so its file
+# name carries both versions: changing either builds it anew.
+golangci_version=v2.15.0
+go_minor=$(awk '$1 == "go" { split($2, v, "."); print v[1] "." v[2]; exit }' go.mod)
+# shellcheck disable=SC2034 # used where this is sourced
+golangci=$cache/bin/golangci-lint-$golangci_version-go$go_minor
+
+# Prints "package name" for each test function of the module with that prefix.
+targets() {
+	go test -vet=off -list "^$1" ./... | awk -v prefix="^$1" '
+		NF == 1 && $1 ~ prefix { names[n++] = $1 }
+		$1 == "ok" { for (i = 0; i < n; i++) print $2, names[i]; n = 0 }'
+}
