@@ -1,0 +1,307 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"streams-sidecar/internal/finding"
+)
+
+// width is how many columns the text form may take.
+const width = 100
+
+// WriteText writes the table that a person wants, at most 100 columns wide
+// (paths in the findings may be longer), followed by the findings.
+func (d *Document) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	for i := range d.StateDirs {
+		if i > 0 {
+			p.line("")
+		}
+		p.stateDir(&d.StateDirs[i])
+	}
+	p.findings(d)
+	return p.err
+}
+
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = io.WriteString(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
+	}
+}
+
+func (p *printer) stateDir(s *StateDir) {
+	about := ""
+	if s.FileSystem != "" {
+		about = fmt.Sprintf("  (%s, %s free of %s)", s.FileSystem, Bytes(*s.FreeBytes), Bytes(*s.SizeBytes))
+	}
+	p.line("%s%s", s.Path, about)
+	if len(s.Applications) == 0 {
+		p.line("  no Kafka Streams application in it")
+	}
+	for i := range s.Applications {
+		p.line("")
+		p.application(&s.Applications[i])
+	}
+}
+
+var header = []string{"TASK", "STORE", "KIND", "SIZE", "TABLES", "LOCK", "OFFSET", "CLOSED", "VERDICT"}
+
+func (p *printer) application(a *Application) {
+	p.line("%s  %s", a.ID, running(a.Running))
+	rows := [][]string{header}
+	for i := range a.Tasks {
+		t := &a.Tasks[i]
+		if len(t.Stores) == 0 {
+			rows = append(rows, []string{t.ID, "-", "-", "-", "-", "-", "-", "-", dash(t.Verdict)})
+		}
+		for j := range t.Stores {
+			rows = append(rows, storeRow(t.ID, &t.Stores[j]))
+		}
+	}
+	p.table(rows)
+}
+
+func storeRow(task string, s *Store) []string {
+	files := 0
+	for i := range s.Families {
+		files += s.Families[i].Files
+	}
+	tables := strconv.Itoa(files)
+	if len(s.Families) == 0 {
+		tables = "-"
+	}
+	size := "-"
+	if s.SizeBytes != nil {
+		size = Bytes(*s.SizeBytes)
+	}
+	return []string{task, s.Name, dash(s.Kind), size, tables, Lock(s.InUse), offsetCell(s.Offsets),
+		dash(s.Closed), dash(s.Verdict)}
+}
+
+func offsetCell(os []Offset) string {
+	switch len(os) {
+	case 0:
+		return "-"
+	case 1:
+		return strconv.FormatInt(os[0].Offset, 10)
+	default:
+		return fmt.Sprintf("%d (+%d)", os[0].Offset, len(os)-1)
+	}
+}
+
+func running(r *bool) string {
+	switch {
+	case r == nil:
+		return "running or not: unknown"
+	case *r:
+		return "running"
+	default:
+		return "not running"
+	}
+}
+
+// Lock is the word for a LOCK that may be held, "-" if unknown.
+func Lock(held *bool) string {
+	switch {
+	case held == nil:
+		return "-"
+	case *held:
+		return "held"
+	default:
+		return "free"
+	}
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// flexible are the columns that give way when a row is too wide.
+var flexible = []int{1, 0}
+
+func (p *printer) table(rows [][]string) {
+	const indent, gap = 2, 2
+	widths := make([]int, len(header))
+	for _, r := range rows {
+		for i, c := range r {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	total := indent - gap
+	for _, n := range widths {
+		total += n + gap
+	}
+	for _, i := range flexible {
+		if over := total - width; over > 0 {
+			cut := min(over, max(0, widths[i]-12))
+			widths[i] -= cut
+			total -= cut
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		b.WriteString(strings.Repeat(" ", indent))
+		for i, c := range r {
+			c = shorten(c, widths[i])
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+			if right := i == 3 || i == 4 || i == 6; right {
+				b.WriteString(pad + c)
+			} else {
+				b.WriteString(c + pad)
+			}
+			b.WriteString(strings.Repeat(" ", gap))
+		}
+		p.line("%s", b.String())
+	}
+}
+
+// shorten cuts in the middle: the end of a store's name tells as much as its
+// beginning.
+func shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
+}
+
+// maxPlaces is how many places of one code the text form shows; the JSON has all.
+const maxPlaces = 20
+
+// findings shows each code once, with its places below, the worst first.
+func (p *printer) findings(d *Document) {
+	type place struct {
+		where string
+		f     *finding.Finding
+	}
+	places := map[finding.Code][]place{}
+	var codes []finding.Code
+	d.each(func(where string, f *finding.Finding) {
+		if places[f.Code] == nil {
+			codes = append(codes, f.Code)
+		}
+		places[f.Code] = append(places[f.Code], place{where, f})
+	})
+	if len(codes) == 0 {
+		return
+	}
+	slices.SortStableFunc(codes, func(a, b finding.Code) int {
+		return rank(places[b][0].f.Severity) - rank(places[a][0].f.Severity)
+	})
+	p.line("")
+	p.line("FINDINGS")
+	for _, c := range codes {
+		writeCode(p, places[c][0].f)
+		for i, x := range places[c] {
+			if i == maxPlaces {
+				p.line("    … and at %d more places (--output=json shows all)", len(places[c])-i)
+				break
+			}
+			writeEvidence(p, x.where, x.f)
+		}
+	}
+}
+
+func rank(s finding.Severity) int {
+	switch s {
+	case finding.Unreadable:
+		return 2
+	case finding.Warning:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// WriteFinding writes one finding with its meaning, advice and evidence.
+func WriteFinding(w io.StringWriter, f *finding.Finding) {
+	writeCode(w, f)
+	writeEvidence(w, "", f)
+}
+
+func line(w io.StringWriter, s string) { _, _ = w.WriteString(s + "\n") } // a printer keeps the error
+
+func writeCode(w io.StringWriter, f *finding.Finding) {
+	line(w, fmt.Sprintf("%s  %s", f.Severity, f.Code))
+	wrap(w, "    ", f.Text)
+	if k, ok := finding.Explain(f.Code); ok {
+		wrap(w, "    → ", k.Advice)
+	}
+}
+
+func writeEvidence(w io.StringWriter, where string, f *finding.Finding) {
+	at := f.File
+	if f.Offset != nil {
+		at += fmt.Sprintf(" at byte %d", *f.Offset)
+	}
+	if where != "" && where != f.File {
+		line(w, "    "+where)
+	}
+	if at != "" {
+		line(w, "      "+at)
+	}
+	if f.Expected != "" {
+		line(w, "      expected: "+f.Expected)
+	}
+	if f.Found != "" {
+		line(w, "      found:    "+f.Found)
+	}
+}
+
+// WriteString makes a printer an io.StringWriter.
+func (p *printer) WriteString(s string) (int, error) {
+	if p.err == nil {
+		_, p.err = io.WriteString(p.w, s)
+	}
+	return len(s), p.err
+}
+
+func wrap(w io.StringWriter, indent, text string) {
+	cur := indent
+	used := utf8.RuneCountInString(indent)
+	blank := strings.Repeat(" ", used)
+	empty := true
+	for word := range strings.FieldsSeq(text) {
+		n := utf8.RuneCountInString(word)
+		if !empty && used+1+n > width {
+			line(w, cur)
+			cur, used, empty = blank, utf8.RuneCountInString(blank), true
+		}
+		if !empty {
+			cur += " "
+			used++
+		}
+		cur += word
+		used += n
+		empty = false
+	}
+	line(w, cur)
+}
+
+// Bytes is a size for people, in powers of 1024.
+func Bytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	v, i := float64(n)/1024, 0
+	for v >= 1023.95 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " " + string(units[i]) + "iB"
+}

@@ -1,0 +1,229 @@
+package shutdown_test
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/shutdown"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/holder"
+)
+
+func TestMain(m *testing.M) { holder.Main(m) }
+
+// rig is a gate over a real directory, with the picture as it was when the
+// rig was made.
+type rig struct {
+	dir   string
+	vs    []*volume.Volume
+	snap  *probe.Snapshot
+	locks []string // every .lock
+	dbs   []string // every LOCK
+}
+
+func newRig(t *testing.T, cases ...fixture.Name) *rig {
+	t.Helper()
+	r := &rig{}
+	dirs := make([]*store.StateDir, 0, len(cases))
+	for _, c := range cases {
+		r.dir = fixture.Unpack(t, c.Version, c.Case)
+		v := volume.New(volume.OS())
+		d := store.Scan(v, r.dir, nil)
+		r.vs, dirs = append(r.vs, v), append(dirs, d)
+		for _, a := range d.Applications {
+			r.locks = append(r.locks, filepath.Join(a.Layout.Path, ".lock"))
+		}
+		d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
+			for _, db := range s.Databases {
+				r.dbs = append(r.dbs, db.LockPath())
+			}
+		})
+	}
+	r.snap = &probe.Snapshot{StateDirs: dirs}
+	return r
+}
+
+// look takes a new picture, as the agent would have one.
+func (r *rig) look() {
+	dirs := make([]*store.StateDir, len(r.snap.StateDirs))
+	for i, d := range r.snap.StateDirs {
+		dirs[i] = store.Scan(r.vs[i], d.Layout.Path, d)
+	}
+	r.snap = &probe.Snapshot{StateDirs: dirs}
+}
+
+func (r *rig) gate(budget time.Duration) *shutdown.Gate {
+	return shutdown.NewGate(shutdown.Config{Volumes: r.vs, Budget: budget, Snapshot: func() *probe.Snapshot { return r.snap }})
+}
+
+var closed391 = fixture.Name{Version: "3.9.1", Case: "closed-clean"}
+var closed440 = fixture.Name{Version: "4.4.0", Case: "closed-clean"}
+
+func call(t *testing.T, g *shutdown.Gate, wait bool) *shutdown.Answer {
+	t.Helper()
+	a, err := g.Prestop(context.Background(), wait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// waiting returns when a call has begun; a moment later it has asked the locks.
+func waiting(g *shutdown.Gate) {
+	for !g.Stats().Any {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+}
+
+func TestNothingRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	for _, wait := range []bool{false, true} {
+		if a := call(t, r.gate(time.Minute), wait); a.Outcome != shutdown.NotRunning || a.WaitedSeconds > 5 {
+			t.Errorf("wait %v: %+v, want not-running at once", wait, a)
+		}
+	}
+}
+
+func TestObserves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	holder.Hold(t, r.locks...)
+	a := call(t, r.gate(time.Minute), false)
+	if a.Outcome != shutdown.Observed || a.Applications != 1 || len(a.Held) != 1 || a.Held[0] != "alos391" {
+		t.Errorf("got %+v, want observed with alos391 held", a)
+	}
+}
+
+// TestWaitsForAllApplications: the answer comes only when the last .lock of
+// both applications is free, and soon after it.
+func TestWaitsForAllApplications(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391, closed440)
+	h := holder.Hold(t, r.locks...)
+	g := r.gate(time.Minute)
+	done := make(chan *shutdown.Answer, 1)
+	go func() { done <- call(t, g, true) }()
+	waiting(g)
+	h.Release(r.locks[0])
+	select {
+	case a := <-done:
+		t.Fatalf("answered %+v while %s is held", a, r.locks[1])
+	case <-time.After(200 * time.Millisecond):
+	}
+	h.Release(r.locks[1])
+	select {
+	case a := <-done:
+		if a.Outcome != shutdown.Released || a.Applications != 2 || len(a.Held) != 0 {
+			t.Errorf("got %+v, want released", a)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("no answer after the last release")
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391, closed440)
+	h := holder.Hold(t, r.locks...)
+	g := r.gate(300 * time.Millisecond)
+	h.Release(r.locks[0])
+	a := call(t, g, true)
+	if a.Outcome != shutdown.Timeout || len(a.Held) != 1 || a.Held[0] != "alos440" || a.WaitedSeconds < 0.3 {
+		t.Errorf("got %+v, want a timeout after 0.3 s with alos440 held", a)
+	}
+}
+
+// TestWaitsOnceClosing: a hook that only observes waits when the application is
+// seen to close already.
+func TestWaitsOnceClosing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, append(r.locks, r.dbs...)...)
+	r.look()
+	h.Release(r.dbs[0])
+	done := make(chan *shutdown.Answer, 1)
+	go func() { done <- call(t, r.gate(time.Minute), false) }()
+	select {
+	case a := <-done:
+		t.Fatalf("answered %+v while the application closes", a)
+	case <-time.After(200 * time.Millisecond):
+	}
+	h.Kill()
+	if a := <-done; a.Outcome != shutdown.Released {
+		t.Errorf("got %+v, want released", a)
+	}
+}
+
+// TestJoins: callers that come while one waits get the same answer, and one
+// that hangs up ends nothing.
+func TestJoins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, r.locks...)
+	g := r.gate(time.Minute)
+	ctx, hangUp := context.WithCancel(context.Background())
+	gone := make(chan error, 1)
+	go func() { _, err := g.Prestop(ctx, true); gone <- err }()
+	waiting(g)
+	var wg sync.WaitGroup
+	answers := make([]*shutdown.Answer, 50)
+	for i := range answers {
+		wg.Go(func() { answers[i] = call(t, g, i%2 == 0) })
+	}
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Error("a caller that hung up got an answer")
+	}
+	h.Kill()
+	wg.Wait()
+	for _, a := range answers {
+		if a.Outcome != shutdown.Released {
+			t.Fatalf("a joined call got %+v, want released", a)
+		}
+	}
+	if n := g.Stats().Requests[shutdown.Released]; n != 50 {
+		t.Errorf("counted %d answers, want 50", n)
+	}
+}
+
+// TestAsksAgain: a kubelet that was restarted during the hook calls it again
+// after the end, and a new run of the application begins anew.
+func TestAsksAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, r.locks...)
+	g := r.gate(time.Minute)
+	killed := make(chan struct{})
+	go func() { defer close(killed); waiting(g); h.Kill() }()
+	first := call(t, g, true)
+	<-killed
+	if again := call(t, g, true); again.Outcome != shutdown.Released || first.Outcome != shutdown.Released {
+		t.Errorf("first %+v, then %+v, want released twice", first, again)
+	}
+	holder.Hold(t, r.locks...)
+	if a := call(t, g, false); a.Outcome != shutdown.Observed {
+		t.Errorf("after a new start %+v, want observed", a)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ timeout, grace, want time.Duration }{
+		{0, 0, 15 * time.Second},
+		{0, time.Minute, 55 * time.Second},
+		{7 * time.Second, time.Minute, 7 * time.Second},
+		{0, 3 * time.Second, time.Second},
+	} {
+		if got := shutdown.Budget(c.timeout, c.grace); got != c.want {
+			t.Errorf("Budget(%v, %v) = %v, want %v", c.timeout, c.grace, got, c.want)
+		}
+	}
+}

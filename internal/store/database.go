@@ -1,0 +1,422 @@
+package store
+
+import (
+	"errors"
+	"hash/maphash"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/rocksfile/manifest"
+	"streams-sidecar/internal/rocksfile/options"
+	"streams-sidecar/internal/volume"
+)
+
+// Bounds of what is read whole. Real files: CURRENT 16 bytes, OPTIONS 5–17 KB.
+const (
+	currentLimit = 4 << 10
+	optionsLimit = 4 << 20
+)
+
+// A live store changes while it is read: CURRENT may name a MANIFEST that is
+// deleted a moment later, and a table may vanish between the listing and the
+// MANIFEST. What looks wrong is therefore looked at again, after a pause that
+// is longer than the few milliseconds in which RocksDB switches files.
+const (
+	secondLooks = 2
+	lookPause   = 25 * time.Millisecond
+)
+
+// Database is one RocksDB directory: a store, or one segment of a store.
+type Database struct {
+	Path string
+	// Start of the segment, milliseconds since the epoch; 0 if it is none.
+	Start int64
+
+	InUse *bool // its LOCK is held; nil if it could not be asked
+	// HolderPID of the LOCK, 0 if not visible.
+	HolderPID int
+	Up        bool // everything that was needed could be read
+	Listed    bool // the directory could be listed: Sizes and WALFiles are known
+	Sizes     Sizes
+	WALFiles  int
+	Counts    manifest.Counts // since first seen, over several MANIFESTs
+	Findings  []finding.Finding
+	// RocksDBVersion that wrote the newest OPTIONS file; "" if unknown.
+	RocksDBVersion string
+	// ManifestAllocated is how many bytes the MANIFEST occupies, ManifestSize
+	// how many it has: RocksDB preallocates 4 MiB while it has it open.
+	ManifestAllocated, ManifestSize int64
+
+	empty          bool
+	walWritten     int64
+	walEnabled     *bool
+	lastSequence   *uint64
+	families       []Family
+	state          *manifest.State // nil if not parsed
+	wholeManifest  bool            // the MANIFEST was parsed to its last byte
+	partialTail    bool            // it ends within a record, seen twice
+	manifest       volume.Info
+	manifestNumber uint64
+	tables         map[uint64]*table
+	offsets        offsets
+
+	optionsFile     volume.Info
+	optionsFamilies []string
+
+	listing     uint64 // fingerprint of the directory; see fingerprint
+	settled     bool   // nothing seen that another look might see otherwise
+	beforeCount manifest.Counts
+}
+
+// lookDatabase reads one database directory, or gives prev back if nothing in
+// it has changed. It never fails: an error is a finding.
+func lookDatabase(v *volume.Volume, p place, prev *Database) *Database {
+	db, err := volume.Do(v, p.path, func(fs volume.FS) (*Database, error) {
+		return readDatabase(fs, p, prev)
+	})
+	if err == nil {
+		return db
+	}
+	// What was known before is out of date by an unknown amount: only the
+	// counters, which cannot go back, are kept.
+	db = &Database{Path: p.path, Start: p.start, Findings: []finding.Finding{finding.FromError(err, p.path)}}
+	if prev != nil {
+		db.Counts, db.beforeCount = prev.Counts, prev.Counts
+	}
+	return db
+}
+
+func readDatabase(fs volume.FS, p place, prev *Database) (*Database, error) {
+	for attempt := 0; ; attempt++ {
+		l, err := list(fs, p.path)
+		if err != nil {
+			return nil, err
+		}
+		lock := askLock(fs, p.path, l)
+		if prev != nil && prev.settled && prev.listing == l.fingerprint {
+			return prev.withLock(lock), nil
+		}
+		r := reading{fs: fs, l: l, prev: prev, db: &Database{
+			Path: p.path, Start: p.start, Up: true, Listed: true, settled: true,
+			Sizes: l.sizes, WALFiles: l.walFiles, walWritten: l.walWritten,
+			listing: l.fingerprint,
+		}}
+		r.db.setLock(lock)
+		// A store that failed at the last look too has had its second looks.
+		known := prev != nil && (!prev.settled || len(prev.Findings) > 0)
+		if again := r.read(); !again || known || attempt >= secondLooks {
+			return r.db, nil
+		}
+		time.Sleep(lookPause)
+	}
+}
+
+// LockPath is the file that RocksDB locks while it has the database open.
+func (d *Database) LockPath() string { return filepath.Join(d.Path, "LOCK") }
+
+type lockAnswer struct {
+	lock volume.Lock
+	err  error
+	path string
+}
+
+func askLock(fs volume.FS, dir string, l *listing) lockAnswer {
+	a := lockAnswer{path: filepath.Join(dir, "LOCK")}
+	if l.hasLock {
+		a.lock, a.err = fs.Lock(a.path)
+		if volume.IsGone(a.err) {
+			a.err = nil
+		}
+	}
+	return a
+}
+
+func (d *Database) setLock(a lockAnswer) {
+	if a.err != nil {
+		d.InUse = nil
+		d.Findings = append(d.Findings, finding.FromError(a.err, a.path))
+		d.settled = false
+		return
+	}
+	held := a.lock.Held
+	d.InUse, d.HolderPID = &held, a.lock.PID
+}
+
+func (d *Database) withLock(a lockAnswer) *Database {
+	if a.err == nil && d.InUse != nil && *d.InUse == a.lock.Held && d.HolderPID == a.lock.PID {
+		return d
+	}
+	c := *d
+	c.Findings = slices.Clone(d.Findings)
+	c.setLock(a)
+	return &c
+}
+
+// listing is what the directory entries and stats of a database tell.
+type listing struct {
+	entries     int
+	fingerprint uint64
+	sizes       Sizes
+	walFiles    int
+	walWritten  int64
+	newestWAL   uint64
+	hasLock     bool
+	hasCurrent  bool
+	manifests   int
+	newest      uint64 // number of the newest OPTIONS file
+	options     volume.Info
+	tables      map[uint64]volume.Info
+}
+
+var seed = maphash.MakeSeed()
+
+// fingerprint of one entry; the sum over a directory tells whether anything
+// that a stat can see has changed, in whatever order the entries come.
+func fingerprint(i *volume.Info) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_, _ = h.WriteString(i.Name) // never fails
+	maphash.WriteComparable(&h, [7]int64{i.Size, i.Allocated, i.ModNanos, int64(i.Ino), int64(i.Dev),
+		int64(i.Mode)<<8 | int64(i.Kind), int64(i.UID)<<32 | int64(i.GID)})
+	return h.Sum64()
+}
+
+func list(fs volume.FS, dir string) (*listing, error) {
+	l := &listing{tables: map[uint64]volume.Info{}}
+	err := fs.List(dir, func(i volume.Info) error {
+		l.entries++
+		l.fingerprint += fingerprint(&i)
+		l.add(&i)
+		return nil
+	})
+	return l, err
+}
+
+func (l *listing) add(i *volume.Info) {
+	name := i.Name
+	switch {
+	case name == "CURRENT":
+		l.hasCurrent = true
+		l.sizes.Other += i.Size
+	case name == "LOCK":
+		l.hasLock = true
+	case name == "LOG" || strings.HasPrefix(name, "LOG.old."):
+		l.sizes.Log += i.Size
+	case strings.HasPrefix(name, "MANIFEST-"):
+		l.manifests++
+		l.sizes.Manifest += i.Size
+	case strings.HasPrefix(name, "OPTIONS-"):
+		l.sizes.Other += i.Size
+		if n, err := strconv.ParseUint(name[len("OPTIONS-"):], 10, 64); err == nil && n >= l.newest {
+			l.newest, l.options = n, *i
+		}
+	case strings.HasSuffix(name, ".sst"):
+		l.sizes.SST += i.Size
+		if n, ok := number(name, ".sst"); ok {
+			l.tables[n] = *i
+		}
+	case strings.HasSuffix(name, ".log"):
+		l.sizes.WAL += i.Size
+		l.walFiles++
+		if n, ok := number(name, ".log"); ok {
+			l.newestWAL = max(l.newestWAL, n)
+		}
+		if i.Size > 0 {
+			l.walWritten = max(l.walWritten, i.ModNanos)
+		}
+	case i.Kind == volume.Regular:
+		l.sizes.Other += i.Size
+	}
+}
+
+// number of a file NNNNNN.sst (RocksDB file/filename.cc).
+func number(name, suffix string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(name, suffix), 10, 64)
+	return n, err == nil
+}
+
+// nothing says that the directory holds no database: none was ever made, or it
+// was removed. RocksDB would make a new one here.
+func (l *listing) nothing() bool {
+	return !l.hasCurrent && l.manifests == 0 && len(l.tables) == 0 && l.sizes.WAL == 0
+}
+
+// reading is one attempt to read a database.
+type reading struct {
+	fs   volume.FS
+	l    *listing
+	prev *Database
+	db   *Database
+}
+
+func (r *reading) path(name string) string { return filepath.Join(r.db.Path, name) }
+
+// defect adds a finding about content: as long as no stat changes, it stays.
+func (r *reading) defect(f finding.Finding) {
+	r.db.Findings = append(r.db.Findings, f)
+	if f.Severity == finding.Unreadable {
+		r.db.Up = false
+	}
+}
+
+// failure adds a finding about an error of the volume, which may be over at the
+// next look although no stat changes.
+func (r *reading) failure(err error, path string) {
+	r.defect(finding.FromError(err, path))
+	r.db.settled = false
+}
+
+// read fills in r.db and says whether a second look is called for.
+func (r *reading) read() (again bool) {
+	if r.prev != nil {
+		r.db.Counts, r.db.beforeCount = r.prev.Counts, r.prev.beforeCount
+	}
+	if r.l.nothing() {
+		r.db.empty = true
+		return false
+	}
+	r.readOptions()
+	again = r.readManifest()
+	if r.db.state == nil {
+		return again
+	}
+	return r.readTables() || again
+}
+
+func (r *reading) readOptions() {
+	i := &r.l.options
+	if i.Name == "" {
+		r.db.Findings = append(r.db.Findings, finding.New(finding.OptionsUnparsed, r.db.Path,
+			finding.Expected("OPTIONS-NNNNNN"), finding.Found("no such file")))
+		return
+	}
+	if p := r.prev; p != nil && p.optionsFile == *i {
+		r.db.optionsFile, r.db.optionsFamilies, r.db.RocksDBVersion = p.optionsFile, p.optionsFamilies, p.RocksDBVersion
+		for _, f := range p.Findings {
+			if f.Code == finding.OptionsUnparsed {
+				r.db.Findings = append(r.db.Findings, f)
+			}
+		}
+		return
+	}
+	path := r.path(i.Name)
+	data, _, err := volume.ReadFile(r.fs, path, optionsLimit)
+	if err != nil {
+		if !volume.IsGone(err) {
+			f := finding.FromError(err, path)
+			f.Severity = finding.Info // nothing depends on OPTIONS
+			r.db.Findings = append(r.db.Findings, f)
+			r.db.settled = false
+		}
+		return
+	}
+	r.db.optionsFile = *i
+	r.db.RocksDBVersion, r.db.optionsFamilies = options.Summary(data)
+	if line, ok := options.FirstStrange(data); ok {
+		r.db.Findings = append(r.db.Findings, OptionsFinding(line, path))
+	}
+}
+
+func (r *reading) readManifest() (again bool) {
+	if !r.l.hasCurrent {
+		r.defect(finding.New(finding.CurrentMissing, r.path("CURRENT"),
+			finding.Found("%d MANIFEST and %d table files without it", r.l.manifests, len(r.l.tables))))
+		return true
+	}
+	data, _, err := volume.ReadFile(r.fs, r.path("CURRENT"), currentLimit)
+	if err != nil {
+		r.failure(err, r.path("CURRENT"))
+		return true
+	}
+	name, num, err := manifest.ParseCurrent(data)
+	if err != nil {
+		r.defect(finding.New(finding.CurrentMalformed, r.path("CURRENT"),
+			finding.Expected("MANIFEST-NNNNNN and a newline"), finding.Found("%v", err)))
+		return true
+	}
+	f, err := r.fs.Open(r.path(name))
+	if err != nil {
+		if volume.IsGone(err) {
+			r.defect(finding.New(finding.ManifestMissing, r.path(name), finding.Found("no such file")))
+		} else {
+			r.failure(err, r.path(name))
+		}
+		return true
+	}
+	defer func() { _ = f.Close() }()
+	return r.parseManifest(f, name, num)
+}
+
+func (r *reading) parseManifest(f volume.File, name string, num uint64) (again bool) {
+	db, info := r.db, f.Info()
+	db.manifest, db.manifestNumber = info, num
+	db.ManifestAllocated, db.ManifestSize = info.Allocated, info.Size
+	var err error
+	if p := r.prev; p != nil && p.state != nil && p.manifest.ID() == info.ID() && p.manifestNumber == num && info.Size >= p.state.Size {
+		db.state, err = p.state.Follow(f, info.Size)
+	} else {
+		db.beforeCount = db.Counts
+		db.state, err = manifest.Load(f, info.Size)
+	}
+	if db.state != nil {
+		db.Counts = db.beforeCount
+		db.Counts.Add(db.state.Counts)
+		seq := db.state.LastSequence
+		db.lastSequence = &seq
+	}
+	db.walEnabled = r.walEnabled()
+	path := r.path(name)
+	me, typed := errors.AsType[*manifest.Error](err)
+	switch {
+	case err == nil:
+		db.wholeManifest = !db.state.PendingGroup
+		return false
+	case !typed:
+		r.failure(err, path)
+	default:
+		db.partialTail = me.Partial()
+		r.defect(ManifestFinding(me, path))
+	}
+	return true
+}
+
+// OptionsFinding is the finding for a line of an OPTIONS file that is none of
+// RocksDB's.
+func OptionsFinding(line options.Line, path string) finding.Finding {
+	return finding.New(finding.OptionsUnparsed, path, finding.At(line.Offset),
+		finding.Expected("a setting of RocksDB up to 11.8"), finding.Found("line %d: %s", line.Number, volume.Text(line.Text)))
+}
+
+// ManifestFinding is the finding for a MANIFEST that does not parse to its end.
+func ManifestFinding(e *manifest.Error, path string) finding.Finding {
+	code := finding.ManifestUnparseable
+	switch {
+	case e.Partial():
+		code = finding.ManifestTailPartial
+	case e.Newer():
+		code = finding.FormatNewer
+	}
+	return finding.New(code, path, finding.At(e.Offset), finding.Expected("%s", e.Expected), finding.Found("%s", e.Found))
+}
+
+// walEnabled tells whether the writer uses its WAL, as far as that shows. With
+// a WAL, the switch of a memtable that has entries begins a new log file, so
+// that after a flush the newest log is younger than the MANIFEST. Kafka Streams
+// writes with the WAL off: the log that the open made stays the newest one,
+// empty. (The open makes the log right before the MANIFEST, RocksDB 5.18 right
+// after it; the numbers that follow go to OPTIONS files.)
+func (r *reading) walEnabled() *bool {
+	if r.l.sizes.WAL > 0 {
+		on := true
+		return &on
+	}
+	if r.db.state != nil && r.db.state.Counts.Flushes > 0 && r.l.newestWAL > 0 && r.l.newestWAL <= r.db.manifestNumber+1 {
+		off := false
+		return &off
+	}
+	return nil
+}

@@ -1,0 +1,453 @@
+package store
+
+import (
+	"slices"
+	"strings"
+
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/rocksfile/manifest"
+	"streams-sidecar/internal/statedir"
+	"streams-sidecar/internal/volume"
+)
+
+// The column families of Kafka Streams (RocksDBTimestampedStore,
+// RocksDBStore of 4.3, RocksDB…StoreWithHeaders of 4.3).
+const (
+	familyDefault        = "default"
+	familyOffsets        = "offsets"
+	familyTimestamp      = "keyValueWithTimestamp"
+	familyHeaders        = "keyValueWithTimestampAndHeaders"
+	familyWindowHeaders  = "windowKeyValueWithHeaders"
+	familySessionHeaders = "sessionKeyValueWithHeaders"
+)
+
+// offsetUnknown is what Streams writes for "not known" (OffsetCheckpoint.OFFSET_UNKNOWN).
+const offsetUnknown = -4
+
+type owner struct {
+	app  *statedir.Application
+	task *statedir.Task
+}
+
+// look reads one store. prev is the earlier look or nil; with a dirty set,
+// databases outside it are taken over from prev unread.
+func look(v *volume.Volume, o owner, sl *statedir.Store, prev *Store, dirty map[string]bool) *Store {
+	places := []place{{path: sl.Path}}
+	if sl.Segmented {
+		places = places[:0]
+		for i := range sl.Segments {
+			places = append(places, place{path: sl.Segments[i].Path, start: sl.Segments[i].StartMillis})
+		}
+	}
+	dbs := make([]*Database, 0, len(places))
+	same := prev != nil && len(prev.Databases) == len(places) && prev.sameOutside(o, sl)
+	for _, p := range places {
+		before := prev.database(p.path)
+		db := before
+		if before == nil || dirty == nil || dirty[p.path] {
+			db = lookDatabase(v, p, before)
+		}
+		same = same && db == before
+		dbs = append(dbs, db)
+	}
+	if same {
+		return prev
+	}
+	return join(o, sl, prev, dbs)
+}
+
+// sameOutside says that everything that a store takes from outside its
+// databases is as it was at the earlier look. Checkpoints keep their pointer
+// while their file is the same.
+func (s *Store) sameOutside(o owner, sl *statedir.Store) bool {
+	was, wt := s.Layout, s.task
+	return was.DirID == sl.DirID && was.Segmented == sl.Segmented && was.SetAside == sl.SetAside &&
+		slices.Equal(was.Segments, sl.Segments) && len(was.Findings) == 0 && len(sl.Findings) == 0 &&
+		wt.Checkpoint == o.task.Checkpoint && wt.LockFile == o.task.LockFile &&
+		wt.StoreCheckpoints[s.Name] == o.task.StoreCheckpoints[s.Name] &&
+		equal(s.app.Running, o.app.Running)
+}
+
+func equal(a, b *bool) bool { return a == b || (a != nil && b != nil && *a == *b) }
+
+type place struct {
+	path  string
+	start int64 // of a segment, milliseconds
+}
+
+func (s *Store) database(path string) *Database {
+	if s == nil {
+		return nil
+	}
+	for _, db := range s.Databases {
+		if db.Path == path {
+			return db
+		}
+	}
+	return nil
+}
+
+func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
+	s := &Store{owner: o, Layout: sl, Name: sl.Name, Databases: dbs, Up: true, Listed: true}
+	s.Findings = append(s.Findings, sl.Findings...)
+	if sl.Segmented {
+		s.Segments = len(dbs)
+	}
+	if prev != nil {
+		s.retired = prev.retired
+		for _, db := range prev.Databases {
+			if s.database(db.Path) == nil {
+				s.retired.Add(db.Counts)
+			}
+		}
+	}
+	s.Counts = s.retired
+	for _, db := range dbs {
+		s.Findings = append(s.Findings, db.Findings...)
+		s.Sizes.add(db.Sizes)
+		s.WALFiles += db.WALFiles
+		s.WALWritten = max(s.WALWritten, db.walWritten)
+		s.Counts.Add(db.Counts)
+		s.Up = s.Up && db.Up
+		s.Listed = s.Listed && db.Listed
+		s.WALEnabled = either(s.WALEnabled, db.walEnabled)
+	}
+	if prev != nil {
+		s.WALEnabled = either(s.WALEnabled, prev.WALEnabled)
+	}
+	s.Kind = kindOf(sl.Segmented, dbs)
+	s.Era = s.eraOf(o)
+	s.Verdict = verdictOf(sl, s.Findings, dbs)
+	s.InUse = anyHeld(dbs)
+	s.Families = sumFamilies(dbs)
+	s.LastSequence = sumSequences(dbs)
+	s.Offsets = s.durableOffsets(o)
+	s.Status = statusOf(dbs)
+	if s.Era == OffsetsCF && o.app.Running != nil && !*o.app.Running {
+		s.Closed = closedOf(dbs)
+	}
+	return s
+}
+
+// either joins two answers about the WAL: one true makes it true, and what is
+// known of one database holds for the store.
+func either(a, b *bool) *bool {
+	if a == nil || (b != nil && *b) {
+		return b
+	}
+	return a
+}
+
+func verdictOf(sl *statedir.Store, fs []finding.Finding, dbs []*Database) Verdict {
+	if hasUnreadable(fs) || hasUnreadable(sl.Findings) {
+		return Unreadable
+	}
+	for _, db := range dbs {
+		if !db.empty {
+			return ""
+		}
+	}
+	return Empty
+}
+
+func kindOf(segmented bool, dbs []*Database) Kind {
+	kind := Kind("")
+	for _, db := range dbs {
+		k := db.kind()
+		switch {
+		case !segmented:
+			kind = k
+		case k == Window || k == Session:
+			return k
+		case k != "":
+			kind = Segmented
+		}
+	}
+	return kind
+}
+
+// kind of a single database, from its families. Absent if the families are not
+// known in full, or one of them is none that Streams has.
+func (d *Database) kind() Kind {
+	names, complete := d.familyNames()
+	if !complete {
+		return ""
+	}
+	kind := KeyValue
+	for _, n := range names {
+		switch n {
+		case familyDefault, familyOffsets:
+		case familyTimestamp:
+			if kind == KeyValue {
+				kind = Timestamped
+			}
+		case familyHeaders:
+			kind = Headers
+		case familyWindowHeaders:
+			kind = Window
+		case familySessionHeaders:
+			kind = Session
+		default:
+			return ""
+		}
+	}
+	return kind
+}
+
+// eraOf reads the era from the families: a family offsets, in the MANIFEST or
+// in OPTIONS (a MANIFEST cut in half has lost it), proves ≥ 4.3; families known
+// in full without it prove an earlier version.
+func (s *Store) eraOf(o owner) Era {
+	known := false
+	version := ""
+	for _, db := range s.Databases {
+		names, complete := db.familyNames()
+		if slices.Contains(names, familyOffsets) || slices.Contains(db.optionsFamilies, familyOffsets) {
+			return OffsetsCF
+		}
+		known = known || complete
+		if db.RocksDBVersion != "" {
+			version = db.RocksDBVersion
+		}
+	}
+	if !known {
+		return ""
+	}
+	// 3.0 and later remove a task's .lock only when they next need the
+	// directory, so the file alone proves nothing there; 2.8 is the last
+	// one with RocksDB 5.
+	if o.task.LockFile && (version == "" || strings.HasPrefix(version, "5.")) {
+		return TaskLock
+	}
+	return Checkpoint
+}
+
+func anyHeld(dbs []*Database) *bool {
+	held, known := false, true
+	for _, db := range dbs {
+		if db.InUse == nil {
+			known = false
+			continue
+		}
+		held = held || *db.InUse
+	}
+	if !held && !known {
+		return nil
+	}
+	return &held
+}
+
+func sumFamilies(dbs []*Database) []Family {
+	var out []Family
+	at := map[string]int{}
+	for _, db := range dbs {
+		for i := range db.families {
+			f := &db.families[i]
+			j, ok := at[f.Name]
+			if !ok {
+				at[f.Name] = len(out)
+				c := *f
+				c.Levels = slices.Clone(f.Levels)
+				out = append(out, c)
+				continue
+			}
+			out[j].merge(f)
+		}
+	}
+	return out
+}
+
+func (f *Family) merge(o *Family) {
+	f.Files += o.Files
+	f.Bytes += o.Bytes
+	if f.Entries != nil && o.Entries != nil {
+		sum := *f.Entries + *o.Entries
+		f.Entries = &sum
+	} else {
+		f.Entries = nil
+	}
+	for _, l := range o.Levels {
+		i, found := slices.BinarySearchFunc(f.Levels, l, func(a, b Level) int { return a.Level - b.Level })
+		if !found {
+			f.Levels = slices.Insert(f.Levels, i, l)
+			continue
+		}
+		f.Levels[i].Files += l.Files
+		f.Levels[i].Bytes += l.Bytes
+	}
+}
+
+func sumSequences(dbs []*Database) *uint64 {
+	var sum uint64
+	for _, db := range dbs {
+		if db.lastSequence == nil {
+			return nil
+		}
+		sum += *db.lastSequence
+	}
+	if len(dbs) == 0 {
+		return nil
+	}
+	return &sum
+}
+
+// durableOffsets are the store's offsets from wherever its era keeps them.
+func (s *Store) durableOffsets(o owner) []Offset {
+	meaning := LastApplied
+	if o.task.Global {
+		meaning = Next
+	}
+	var out []Offset
+	if s.Era == OffsetsCF {
+		// Streams takes a segmented store's offset from its newest segment
+		// that has one (AbstractSegments.committedOffset, 4.3.1).
+		for _, db := range slices.Backward(s.Databases) {
+			for i := range db.offsets.entries {
+				e := &db.offsets.entries[i]
+				if hasOffset(out, e.Topic, e.Partition) {
+					continue
+				}
+				out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
+			}
+		}
+	} else {
+		topic := o.task.ChangelogTopic(o.app.ID, s.Name)
+		for _, c := range []*statedir.Checkpoint{o.task.Checkpoint, o.task.StoreCheckpoints[s.Name]} {
+			if c == nil {
+				continue
+			}
+			for _, e := range c.Entries {
+				if e.Topic == topic && !hasOffset(out, e.Topic, e.Partition) {
+					out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
+				}
+			}
+		}
+	}
+	out = slices.DeleteFunc(out, func(x Offset) bool { return x.Offset == offsetUnknown })
+	slices.SortFunc(out, func(a, b Offset) int {
+		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
+			return c
+		}
+		return int(a.Partition) - int(b.Partition)
+	})
+	return out
+}
+
+func hasOffset(out []Offset, topic string, partition int32) bool {
+	return slices.ContainsFunc(out, func(x Offset) bool { return x.Topic == topic && x.Partition == partition })
+}
+
+func statusOf(dbs []*Database) Status {
+	var status Status
+	for _, db := range dbs {
+		switch {
+		case db.offsets.status == StatusOpen:
+			return StatusOpen
+		case db.offsets.status == StatusClosed:
+			status = StatusClosed
+		}
+	}
+	return status
+}
+
+func closedOf(dbs []*Database) Closed {
+	closed := Clean
+	for _, db := range dbs {
+		switch db.closed() {
+		case Unclean:
+			return Unclean
+		case "":
+			closed = ""
+		}
+	}
+	if len(dbs) == 0 {
+		return ""
+	}
+	return closed
+}
+
+// closed applies the rule that separated every case on 4.3.1 and 4.4.0: a
+// close always writes a table of the family offsets, numbered after the
+// MANIFEST that its open made; it stores status 0 (closed); and it writes the
+// changelog offset after the last of the data, so with a higher sequence
+// number. Locks, status and a trimmed MANIFEST alone prove nothing: a client
+// that died in ERROR leaves all three.
+func (d *Database) closed() Closed {
+	if d.InUse == nil || *d.InUse || d.state == nil || !d.offsets.known {
+		return ""
+	}
+	if d.partialTail {
+		return Unclean
+	}
+	var newest, data uint64
+	for i := range d.state.Families {
+		f := &d.state.Families[i]
+		for j := range f.Files {
+			if f.Name == familyOffsets {
+				newest = max(newest, f.Files[j].Number)
+			} else {
+				data = max(data, f.Files[j].LargestSeq)
+			}
+		}
+	}
+	switch {
+	case newest <= d.manifestNumber:
+		return Unclean
+	case d.offsets.status == StatusOpen:
+		return Unclean
+	case d.offsets.status == "":
+		// A transactional store (4.4) has no status; only a MANIFEST that
+		// was seen preallocated while open could tell, and at rest it was not.
+		return ""
+	case !d.offsets.hasKey:
+		return Clean // not logged: there is no offset that could lag
+	case d.offsets.newestSeq == 0:
+		return "" // a compaction to the last level has zeroed it
+	case d.offsets.newestSeq <= data:
+		return Unclean
+	}
+	return Clean
+}
+
+// Families of the database, by id; none if its MANIFEST could not be parsed.
+func (d *Database) Families() []Family { return slices.Clone(d.families) }
+
+// OffsetEntries are the keys <topic>-<partition> of the family offsets, as they
+// stand there.
+func (d *Database) OffsetEntries() []OffsetEntry { return slices.Clone(d.offsets.entries) }
+
+// Status is the key status of the family offsets, "" if there is none.
+func (d *Database) Status() Status { return d.offsets.status }
+
+// Manifest gives the file that CURRENT names and what it says; ok is false if
+// it could not be parsed at all.
+func (d *Database) Manifest() (state *manifest.State, info volume.Info, ok bool) {
+	return d.state, d.manifest, d.state != nil
+}
+
+// TableValues is the number of entries with a value in one live table, by its
+// number; ok is false if its properties could not be read.
+func (d *Database) TableValues(number uint64) (values uint64, ok bool) {
+	t := d.tables[number]
+	if t == nil {
+		return 0, false
+	}
+	return t.values, true
+}
+
+// familyNames are the families that the MANIFEST (or, where it cannot be read,
+// OPTIONS) lists, and whether that is all of them.
+func (d *Database) familyNames() (names []string, complete bool) {
+	if d.state != nil {
+		for i := range d.state.Families {
+			names = append(names, d.state.Families[i].Name)
+		}
+		if d.wholeManifest {
+			return names, true
+		}
+	}
+	if len(d.optionsFamilies) > 0 {
+		return d.optionsFamilies, true
+	}
+	return names, false
+}

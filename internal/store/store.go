@@ -1,0 +1,361 @@
+// Package store joins the two readers below it: statedir, which knows where
+// Kafka Streams keeps a store, and rocksfile, which knows what RocksDB wrote
+// there. The result is one store, whole: its kind and era, column families,
+// sizes, the changelog offsets that are durable, whether it is in use, and
+// whether its last close was clean where the files can tell.
+//
+// It judges no damage (verify does) and forecasts nothing. It reads only
+// through volume, keeps no file open, and everything it returns is immutable:
+// a later look takes the earlier one as its memory and returns a new value, or
+// the same one when nothing has changed.
+package store
+
+import (
+	"path/filepath"
+
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/rocksfile/manifest"
+	"streams-sidecar/internal/statedir"
+	"streams-sidecar/internal/volume"
+)
+
+// Kind of a store: what its files prove, never what its name suggests. The
+// empty Kind means that they prove nothing.
+type Kind string
+
+// The kinds.
+const (
+	KeyValue    Kind = "key-value"   // one database with the family default; versioned stores look the same
+	Timestamped Kind = "timestamped" // keyValueWithTimestamp beside default
+	Headers     Kind = "headers"     // keyValueWithTimestampAndHeaders (≥ 4.3)
+	Segmented   Kind = "segmented"   // a folder of segment databases: window or session, not told apart
+	Window      Kind = "window"      // segmented, with windowKeyValueWithHeaders
+	Session     Kind = "session"     // segmented, with sessionKeyValueWithHeaders
+)
+
+// Era is the layout that a store was last written in. The empty Era means that
+// the files do not tell.
+type Era string
+
+// The eras, named for where the bookkeeping lies.
+const (
+	TaskLock   Era = "task-lock"  // ≤ 2.8: .lock in each task, offsets in .checkpoint
+	Checkpoint Era = "checkpoint" // 3.0–4.2: offsets in .checkpoint
+	OffsetsCF  Era = "offsets-cf" // ≥ 4.3: offsets in the column family offsets (KIP-1035)
+)
+
+// Verdict on a store or task. The empty Verdict means not judged.
+type Verdict string
+
+// The verdicts that reading alone can give; the others need verify.
+const (
+	Empty      Verdict = "empty"      // there is nothing in it
+	Unreadable Verdict = "unreadable" // it could not be read or parsed
+)
+
+// Status is the store's own mark in the column family offsets (≥ 4.3, not with
+// transactional stores).
+type Status string
+
+// The two values that Streams writes.
+const (
+	StatusOpen   Status = "open"
+	StatusClosed Status = "closed"
+)
+
+// Closed tells how a store at rest was last closed; empty where that cannot be
+// told from files at rest (before 4.3, in use, transactional).
+type Closed string
+
+// The two answers.
+const (
+	Clean   Closed = "clean"
+	Unclean Closed = "unclean"
+)
+
+// Meaning of a changelog offset.
+type Meaning string
+
+// Task stores keep the offset of the last record applied, global stores the
+// offset of the next record to read (measured on 2.8.2–4.4.0).
+const (
+	LastApplied Meaning = "last-applied"
+	Next        Meaning = "next"
+)
+
+// Offset is a durable changelog position of a store.
+type Offset struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Meaning   Meaning
+}
+
+// Sizes are bytes on disk by kind of file, as st_size. Other is everything
+// that is none of the first four (OPTIONS, IDENTITY, CURRENT, temporary files).
+type Sizes struct {
+	SST, WAL, Log, Manifest, Other int64
+}
+
+// Total of all kinds.
+func (s Sizes) Total() int64 { return s.SST + s.WAL + s.Log + s.Manifest + s.Other }
+
+func (s *Sizes) add(o Sizes) {
+	s.SST += o.SST
+	s.WAL += o.WAL
+	s.Log += o.Log
+	s.Manifest += o.Manifest
+	s.Other += o.Other
+}
+
+// Level is the live tables of one level of a column family.
+type Level struct {
+	Level int
+	Files int
+	Bytes int64
+}
+
+// Family is one column family, summed over the segments of a segmented store.
+type Family struct {
+	Name  string
+	Files int   // live tables
+	Bytes int64 // of them, as the MANIFEST says
+	// Entries with a value in the live tables; tombstones do not count, and
+	// a key that was overwritten counts once in each table that has it. Nil
+	// if a table could not be read.
+	Entries *uint64
+	Levels  []Level // those that have files, ascending
+}
+
+// Store is one state store at one moment.
+type Store struct {
+	owner
+	Layout *statedir.Store
+	Name   string
+
+	Kind    Kind
+	Era     Era
+	Verdict Verdict
+	InUse   *bool // a LOCK is held; nil if it could not be asked
+	Status  Status
+	Closed  Closed
+
+	Sizes    Sizes
+	Segments int // databases of a segmented store; 0 for others
+	Families []Family
+	Offsets  []Offset
+	WALFiles int
+	// WALWritten is when a WAL with bytes was last written, nanoseconds since
+	// the epoch; 0 if no WAL has bytes.
+	WALWritten int64
+	// WALEnabled is true once bytes were seen in a WAL, false after a flush
+	// during which the WAL stayed empty, nil until one of the two was seen.
+	WALEnabled *bool
+	// LastSequence of the flushed state, summed over segments; nil if unknown.
+	LastSequence *uint64
+	// Counts of flushes and compactions since the agent first saw the store,
+	// including what its MANIFEST then told of the time before.
+	Counts manifest.Counts
+	// Up says that the last look read everything that it needed, Listed that
+	// it could at least list the directories, so that sizes are known.
+	Up, Listed bool
+
+	Findings []finding.Finding
+
+	Databases []*Database // one, or one per segment
+
+	retired manifest.Counts // of databases that are gone
+}
+
+// Task is one task with its stores.
+type Task struct {
+	Layout   *statedir.Task
+	Era      Era // if all stores agree
+	Verdict  Verdict
+	Stores   []*Store
+	Findings []finding.Finding
+}
+
+// Application is everything of one application id.
+type Application struct {
+	Layout *statedir.Application
+	Tasks  []*Task
+}
+
+// StateDir is one state directory at one moment.
+type StateDir struct {
+	Layout       *statedir.Dir
+	Applications []*Application
+}
+
+// Stores calls f for every store.
+func (s *StateDir) Stores(f func(*Application, *Task, *Store)) {
+	for _, a := range s.Applications {
+		for _, t := range a.Tasks {
+			for _, st := range t.Stores {
+				f(a, t, st)
+			}
+		}
+	}
+}
+
+// Scan reads a state directory. What could not be read is a finding where it
+// belongs; the rest is unaffected. With the result of an earlier scan, only
+// what has changed since is read: an idle store costs its directory entries,
+// their stats, and one look at its LOCK.
+func Scan(v *volume.Volume, path string, prev *StateDir) *StateDir {
+	var prevLayout *statedir.Dir
+	if prev != nil {
+		prevLayout = prev.Layout
+	}
+	layout := statedir.Scan(v, path, prevLayout)
+	return assemble(v, layout, newMemory(prev), nil)
+}
+
+// Refresh looks again at the databases whose directory is in dirty, and at
+// nothing else: what events call for between two scans.
+func (s *StateDir) Refresh(v *volume.Volume, dirty map[string]bool) *StateDir {
+	return assemble(v, s.Layout, newMemory(s), dirty)
+}
+
+// memory finds the earlier look at a store by the path of its directory.
+type memory map[string]*Store
+
+func newMemory(prev *StateDir) memory {
+	if prev == nil {
+		return nil
+	}
+	m := memory{}
+	prev.Stores(func(_ *Application, _ *Task, s *Store) { m[s.Layout.Path] = s })
+	return m
+}
+
+func assemble(v *volume.Volume, layout *statedir.Dir, mem memory, dirty map[string]bool) *StateDir {
+	out := &StateDir{Layout: layout, Applications: make([]*Application, 0, len(layout.Applications))}
+	for _, al := range layout.Applications {
+		app := &Application{Layout: al, Tasks: make([]*Task, 0, len(al.Tasks))}
+		for _, tl := range al.Tasks {
+			app.Tasks = append(app.Tasks, assembleTask(v, al, tl, mem, dirty))
+		}
+		out.Applications = append(out.Applications, app)
+	}
+	return out
+}
+
+func assembleTask(v *volume.Volume, al *statedir.Application, tl *statedir.Task, mem memory, dirty map[string]bool) *Task {
+	t := &Task{Layout: tl, Stores: make([]*Store, 0, len(tl.Stores))}
+	t.Findings = append(t.Findings, tl.Findings...)
+	for _, sl := range tl.Stores {
+		s := look(v, owner{al, tl}, sl, mem[sl.Path], dirty)
+		if sl.SetAside && !s.namedByOffsets(al, tl) {
+			t.Findings = append(t.Findings, finding.New(finding.ForeignDirectory, sl.Path,
+				finding.Found("%d bytes", s.Sizes.Total())))
+			continue
+		}
+		t.Stores = append(t.Stores, s)
+	}
+	t.Verdict = worst(t)
+	t.Era = agreed(t.Stores)
+	return t
+}
+
+// worst is the task's verdict: unreadable if one of its stores is, empty if
+// nothing in it is more than that.
+func worst(t *Task) Verdict {
+	if hasUnreadable(t.Layout.Findings) {
+		return Unreadable
+	}
+	empty := true
+	for _, s := range t.Stores {
+		switch s.Verdict {
+		case Unreadable:
+			return Unreadable
+		case Empty:
+		default:
+			empty = false
+		}
+	}
+	if empty && t.Layout.Checkpoint == nil {
+		return Empty
+	}
+	return ""
+}
+
+func agreed(stores []*Store) Era {
+	var era Era
+	for _, s := range stores {
+		switch {
+		case s.Era == "":
+		case era == "":
+			era = s.Era
+		case era != s.Era:
+			return ""
+		}
+	}
+	return era
+}
+
+func hasUnreadable(fs []finding.Finding) bool {
+	for _, f := range fs {
+		if f.Severity == finding.Unreadable {
+			return true
+		}
+	}
+	return false
+}
+
+// namedByOffsets says that a durable offset names this directory as a store of
+// its task. A directory that only looks set aside is then a store after all.
+func (s *Store) namedByOffsets(al *statedir.Application, tl *statedir.Task) bool {
+	topic := tl.ChangelogTopic(al.ID, s.Name)
+	if tl.Checkpoint != nil {
+		for _, e := range tl.Checkpoint.Entries {
+			if e.Topic == topic {
+				return true
+			}
+		}
+	}
+	for _, db := range s.Databases {
+		for i := range db.offsets.entries {
+			if db.offsets.entries[i].Topic == topic {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ScanAll reads several state directories, each through its own volume. A
+// directory that is given twice under two names is read once; the second entry
+// only says so. prev is the result of the call before, or nil.
+func ScanAll(vs []*volume.Volume, paths []string, prev []*StateDir) []*StateDir {
+	out := make([]*StateDir, len(paths))
+	first := map[volume.ID]string{}
+	for i, path := range paths {
+		var before *StateDir
+		if prev != nil {
+			before = prev[i]
+		}
+		d := Scan(vs[i], path, before)
+		if d.Layout.ID != (volume.ID{}) {
+			if name, twice := first[d.Layout.ID]; twice {
+				l := *d.Layout
+				l.Applications = nil
+				l.Findings = []finding.Finding{finding.New(finding.SameDirectory, path, finding.Found("the same as %s", volume.Text(name)))}
+				d = &StateDir{Layout: &l}
+			} else {
+				first[d.Layout.ID] = path
+			}
+		}
+		out[i] = d
+	}
+	return out
+}
+
+// Alone reads one database directory that is not looked for in a state
+// directory: a copy somewhere, or a single segment. Without its place nothing
+// is known of checkpoints, nor whether the application runs.
+func Alone(v *volume.Volume, path string) *Store {
+	sl := &statedir.Store{Name: filepath.Base(path), Path: path}
+	return look(v, owner{&statedir.Application{}, &statedir.Task{}}, sl, nil, nil)
+}
