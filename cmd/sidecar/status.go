@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"streams-sidecar/internal/report"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// statusCmd reads the files itself; it never asks a running agent.
+type statusCmd struct {
+	stateDirs
+	output
+	Watch time.Duration `placeholder:"EVERY" env:"SIDECAR_WATCH" help:"Show it again at this interval, until interrupted: --watch=2s."`
+}
+
+// Run prints the table or the JSON. Its exit code is 0 if nothing was found, 1
+// if something was, 3 if something could not be read.
+func (c *statusCmd) Run(s *streams) error {
+	paths := c.paths()
+	vs := volumes(paths)
+	var dirs []*store.StateDir
+	for {
+		dirs = store.ScanAll(vs, paths, dirs)
+		doc := report.New(dirs)
+		if err := c.print(s, &doc); err != nil {
+			return err
+		}
+		if c.Watch <= 0 {
+			return codeError(doc.ExitCode())
+		}
+		select {
+		case <-s.ctx.Done():
+			return codeError(doc.ExitCode())
+		case <-time.After(c.Watch):
+		}
+	}
+}
+
+func (c *statusCmd) print(s *streams, doc *report.Document) error {
+	if c.Output == "json" {
+		return printJSON(s, doc)
+	}
+	if c.Watch > 0 {
+		if _, err := fmt.Fprintf(s.stdout, "%s%s\n\n", clear(s.stdout), time.Now().Format(time.TimeOnly)); err != nil {
+			return fmt.Errorf("write the table: %w", err)
+		}
+	}
+	if err := doc.WriteText(s.stdout); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	return nil
+}
+
+func printJSON(s *streams, v any) error {
+	enc := json.NewEncoder(s.stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func codeError(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitCode(code)
+}
+
+// volumes gives one seam for each state directory.
+func volumes(paths []string, opts ...volume.Option) []*volume.Volume {
+	vs := make([]*volume.Volume, len(paths))
+	for i := range paths {
+		vs[i] = volume.New(volume.OS(), opts...)
+	}
+	return vs
+}
