@@ -1,0 +1,5 @@
+//go:build race
+
+package statedir
+
+const raceDetector = true
