@@ -103,7 +103,12 @@ func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
 	}
 	s.Counts = s.retired
 	for _, db := range dbs {
-		s.Findings = append(s.Findings, db.Findings...)
+		// A directory that cannot be read is found by both readers.
+		for _, f := range db.Findings {
+			if !slices.ContainsFunc(s.Findings, func(o finding.Finding) bool { return o.Code == f.Code && o.File == f.File }) {
+				s.Findings = append(s.Findings, f)
+			}
+		}
 		s.Sizes.add(db.Sizes)
 		s.WALFiles += db.WALFiles
 		s.WALWritten = max(s.WALWritten, db.walWritten)
