@@ -51,10 +51,13 @@ func (c *runCmd) Run(s *streams) error {
 		StateDirs: paths, Volumes: vs, Snapshot: watch.Snapshot, Events: &events,
 		Budget: shutdown.Budget(c.PrestopTimeout, c.TerminationGracePeriod),
 	})
-	reg := metrics.NewRegistry(version, runtime.Version(), len(paths), watch.Snapshot, func() metrics.Prestop { return prestopNumbers(gate) })
+	scrape := metrics.Handler(metrics.Config{
+		Version: version, GoVersion: runtime.Version(), StateDirs: len(paths),
+		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate) },
+	})
 
 	listeners, err := open([]listen{
-		{"metrics", "--listen", c.Listen, server.Metrics(reg)},
+		{"metrics", "--listen", c.Listen, server.Metrics(scrape)},
 		{"admin", "--admin-listen", c.AdminListen, server.Admin(watch)},
 		{"hook", "--hook-listen", c.HookListen, server.Hook(watch, gate)},
 	})

@@ -27,11 +27,10 @@ func (g *gate) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (g *gate) Collect(ch chan<- prometheus.Metric) {
 	p := g.source()
-	e := emitter{ch}
 	for outcome, n := range p.Requests {
-		e.counter(g.requests, n, []string{outcome})
+		ch <- prometheus.MustNewConstMetric(g.requests, prometheus.CounterValue, float64(n), outcome)
 	}
 	if p.Any {
-		e.gauge(g.wait, p.Waited.Seconds())
+		ch <- prometheus.MustNewConstMetric(g.wait, prometheus.GaugeValue, p.Waited.Seconds())
 	}
 }

@@ -1,24 +1,32 @@
 package metrics_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"streams-sidecar/internal/metrics"
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/manystores"
 )
 
 func picture(t *testing.T, dirs ...string) *probe.Snapshot {
@@ -30,31 +38,60 @@ func picture(t *testing.T, dirs ...string) *probe.Snapshot {
 	return s
 }
 
-func registry(dirs int, s *probe.Snapshot) *prometheus.Registry {
-	return metrics.NewRegistry("v1", "go1", dirs, func() *probe.Snapshot { return s },
-		func() metrics.Prestop {
+func config(dirs int, s *probe.Snapshot) metrics.Config {
+	return metrics.Config{
+		Version: "v1", GoVersion: "go1", StateDirs: dirs, Source: func() *probe.Snapshot { return s },
+		Prestop: func() metrics.Prestop {
 			return metrics.Prestop{Requests: map[string]uint64{"observed": 2, "released": 0}, Waited: 1500 * time.Millisecond, Any: true}
-		})
+		},
+	}
 }
 
-func gather(t *testing.T, reg *prometheus.Registry) map[string]*dto.MetricFamily {
+const openMetrics = "application/openmetrics-text; version=1.0.0"
+
+// scrape gives the body of one scrape.
+func scrape(t testing.TB, cfg metrics.Config, headers ...string) string {
 	t.Helper()
-	fs, err := reg.Gather()
+	req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	metrics.Handler(cfg).ServeHTTP(w, req)
+	if w.Code != http.StatusOK {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	body := io.Reader(w.Body)
+	if w.Header().Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = z
+	}
+	text, err := io.ReadAll(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]*dto.MetricFamily{}
-	for _, f := range fs {
-		out[f.GetName()] = f
+	return string(text)
+}
+
+// gather parses a scrape with Prometheus' own parser.
+func gather(t *testing.T, cfg metrics.Config) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	fs, err := parser.TextToMetricFamilies(strings.NewReader(scrape(t, cfg)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return fs
 }
 
 // series gives "name{labels} value" of our own metrics, sorted.
-func series(t *testing.T, reg *prometheus.Registry) []string {
+func series(t *testing.T, cfg metrics.Config) []string {
 	t.Helper()
 	var out []string
-	for name, f := range gather(t, reg) {
+	for name, f := range gather(t, cfg) {
 		if !ours(name) {
 			continue
 		}
@@ -121,7 +158,7 @@ func TestStore(t *testing.T) {
 	}
 	slices.Sort(want)
 	var got []string
-	for _, s := range series(t, registry(1, picture(t, dir))) {
+	for _, s := range series(t, config(1, picture(t, dir))) {
 		if strings.Contains(s, `store="kv",task_id="1_0"`) && !strings.HasPrefix(s, "rocksdb_latest_sequence_number") {
 			got = append(got, s)
 		}
@@ -135,7 +172,7 @@ func TestStore(t *testing.T) {
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
-	got := series(t, registry(1, picture(t, dir)))
+	got := series(t, config(1, picture(t, dir)))
 	for _, want := range []string{
 		`kstreams_app_running{application_id="alos391"} 0`,
 		`kstreams_task_checkpoint_present{application_id="alos391",task_id="1_1"} 1`,
@@ -160,7 +197,7 @@ func TestOthers(t *testing.T) {
 func TestTwoStateDirs(t *testing.T) {
 	t.Parallel()
 	a, b := fixture.Unpack(t, "3.9.1", "closed-clean"), fixture.Unpack(t, "3.9.1", "killed9-alos-load")
-	got := series(t, registry(2, picture(t, a, b)))
+	got := series(t, config(2, picture(t, a, b)))
 	for _, dir := range []string{a, b} {
 		if want := fmt.Sprintf(`kstreams_app_running{application_id="alos391",state_dir=%q} 0`, dir); !slices.Contains(got, want) {
 			t.Errorf("no series %s", want)
@@ -172,7 +209,7 @@ func TestTwoStateDirs(t *testing.T) {
 func TestUnknownIsAbsent(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "corrupt-alos-manifest-deleted")
-	got := series(t, registry(1, picture(t, dir)))
+	got := series(t, config(1, picture(t, dir)))
 	up := `kstreams_store_up{application_id="calos391",store="kv",task_id="0_0"} 0`
 	if !slices.Contains(got, up) {
 		t.Errorf("no series %s", up)
@@ -182,7 +219,7 @@ func TestUnknownIsAbsent(t *testing.T) {
 			t.Errorf("a value of a store that could not be read: %s", s)
 		}
 	}
-	if len(series(t, registry(1, nil))) != 4 { // build info and the gate
+	if len(series(t, config(1, nil))) != 4 { // build info and the gate
 		t.Error("series of a picture that does not exist yet")
 	}
 }
@@ -199,7 +236,7 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 	apps := map[string]bool{}
-	for _, m := range gather(t, registry(1, picture(t, dir)))["kstreams_app_running"].GetMetric() {
+	for _, m := range gather(t, config(1, picture(t, dir)))["kstreams_app_running"].GetMetric() {
 		apps[m.GetLabel()[0].GetValue()] = true
 	}
 	if len(apps) != len(names) {
@@ -212,7 +249,7 @@ func TestLint(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "4.4.0", "wal-on-live-load")
 	var fs []*dto.MetricFamily
-	for _, f := range gather(t, registry(1, picture(t, dir, fixture.Unpack(t, "3.9.1", "closed-clean")))) {
+	for _, f := range gather(t, config(1, picture(t, dir, fixture.Unpack(t, "3.9.1", "closed-clean")))) {
 		fs = append(fs, f)
 	}
 	problems, err := promlint.NewWithMetricFamilies(fs).Lint()
@@ -235,10 +272,10 @@ func TestDocs(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, m[1])
 	}
+	exported := metrics.MirroredNames()
 	ch := make(chan *prometheus.Desc, 1000)
-	registry(1, nil).Describe(ch)
+	metrics.NewRegistry(config(1, nil)).Describe(ch)
 	close(ch)
-	var exported []string
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for d := range ch {
 		if n := name.FindStringSubmatch(d.String())[1]; ours(n) {
@@ -251,3 +288,138 @@ func TestDocs(t *testing.T) {
 		t.Errorf("documented\n%v\nexported\n%v", documented, exported)
 	}
 }
+
+// TestOpenMetrics: the same samples in the other format, compressed and not,
+// and its own ending.
+func TestOpenMetrics(t *testing.T) {
+	t.Parallel()
+	cfg := config(1, picture(t, fixture.Unpack(t, "4.4.0", "wal-on-live-load")))
+	text := scrape(t, cfg)
+	open := scrape(t, cfg, "Accept", openMetrics)
+	if !strings.HasSuffix(open, "\n# EOF\n") || strings.Count(open, "# EOF") != 1 {
+		t.Error("OpenMetrics does not end with one # EOF")
+	}
+	if !strings.Contains(open, "# TYPE rocksdb_flushes counter\n") || !strings.Contains(open, "\nrocksdb_flushes_total{") {
+		t.Error("OpenMetrics names a counter's family without _total")
+	}
+	mirrored := func(body string) (out []string) {
+		for line := range strings.SplitSeq(body, "\n") {
+			if strings.HasPrefix(line, "kstreams_store_") || strings.HasPrefix(line, "rocksdb_") {
+				out = append(out, line)
+			}
+		}
+		return out
+	}
+	if a, b := mirrored(text), mirrored(open); !slices.Equal(a, b) || len(a) < 50 {
+		t.Errorf("%d samples as text, %d as OpenMetrics, and they differ", len(a), len(b))
+	}
+	if zipped := mirrored(scrape(t, cfg, "Accept-Encoding", "gzip")); !slices.Equal(zipped, mirrored(text)) {
+		t.Error("compressed, the samples differ")
+	}
+}
+
+// TestFamiliesOnce: each metric is one block with one HELP and one TYPE, and
+// none is empty: OpenMetrics demands it.
+func TestFamiliesOnce(t *testing.T) {
+	t.Parallel()
+	body := scrape(t, config(1, picture(t, fixture.Unpack(t, "3.9.1", "corrupt-alos-manifest-deleted"))))
+	seen := map[string]bool{}
+	current := ""
+	for line := range strings.SplitSeq(strings.TrimSuffix(body, "\n"), "\n") {
+		f := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "# HELP "):
+			if seen[f[2]] {
+				t.Errorf("%s comes twice", f[2])
+			}
+			seen[f[2]], current = true, f[2]
+		case strings.HasPrefix(line, "# TYPE "):
+			if f[2] != current {
+				t.Errorf("TYPE of %s below HELP of %s", f[2], current)
+			}
+		default:
+			if !strings.HasPrefix(line, current) {
+				t.Errorf("a sample in the block of %s: %s", current, line)
+			}
+		}
+	}
+	if seen["rocksdb_wal_last_write_timestamp_seconds"] {
+		t.Error("a family without samples is announced")
+	}
+}
+
+// TestTooManyScrapes: a fifth at the same time is turned away, and a place is
+// free again after each.
+func TestTooManyScrapes(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	inside := make(chan struct{}, 10)
+	cfg := config(1, nil)
+	cfg.Source = func() *probe.Snapshot { inside <- struct{}{}; <-release; return nil }
+	h := metrics.Handler(cfg)
+	codes := make(chan int, 10)
+	ask := func() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		codes <- w.Code
+	}
+	for range 4 {
+		go ask()
+		<-inside
+	}
+	ask()
+	if c := <-codes; c != http.StatusServiceUnavailable {
+		t.Errorf("the fifth scrape at once: %d, want 503", c)
+	}
+	close(release)
+	for range 4 {
+		if c := <-codes; c != http.StatusOK {
+			t.Errorf("a scrape: %d", c)
+		}
+	}
+	ask()
+	if c := <-codes; c != http.StatusOK {
+		t.Errorf("a later scrape: %d", c)
+	}
+}
+
+// BenchmarkScrape renders 1,000 stores, most with all that files give.
+func BenchmarkScrape(b *testing.B) {
+	cfg := config(1, &probe.Snapshot{Mode: probe.Inotify, StateDirs: []*store.StateDir{
+		store.Scan(volume.New(volume.OS()), manystores.Make(b, 1000), nil)}})
+	for _, encoding := range []string{"identity", "gzip"} {
+		b.Run(encoding, func(b *testing.B) {
+			h := metrics.Handler(cfg)
+			b.ReportAllocs()
+			var used syscall.Rusage
+			usage := func() time.Duration {
+				if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+					b.Fatal(err)
+				}
+				return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+			}
+			begun := usage()
+			b.ResetTimer()
+			n := 0
+			for range b.N {
+				req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+				req.Header.Set("Accept-Encoding", encoding)
+				w := &counter{header: http.Header{}}
+				h.ServeHTTP(w, req)
+				n = w.bytes
+			}
+			b.ReportMetric(float64(usage()-begun)/float64(b.N)/1e6, "ms-cpu")
+			b.ReportMetric(float64(n), "bytes")
+		})
+	}
+}
+
+// counter is a ResponseWriter that only counts.
+type counter struct {
+	header http.Header
+	bytes  int
+}
+
+func (c *counter) Header() http.Header         { return c.header }
+func (c *counter) WriteHeader(int)             {}
+func (c *counter) Write(b []byte) (int, error) { c.bytes += len(b); return len(b), nil }

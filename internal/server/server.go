@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/report"
@@ -35,9 +33,6 @@ type Gate interface {
 // aliveLimit is how long the loop may stand still before /livez fails. It turns
 // once a second and never waits for the disk.
 const aliveLimit = 15 * time.Second
-
-// maxScrapes bounds how many scrapes are answered at the same time.
-const maxScrapes = 4
 
 // Hook is the kubelet's listener: never TLS, never authentication.
 func Hook(p Prober, g Gate) http.Handler {
@@ -72,13 +67,9 @@ func answer(w http.ResponseWriter, ok bool, reason string) {
 }
 
 // Metrics is Prometheus' listener.
-func Metrics(reg prometheus.Gatherer) http.Handler {
+func Metrics(scrape http.Handler) http.Handler {
 	r := chi.NewRouter()
-	r.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes,
-		EnableOpenMetrics:   true,
-		ErrorHandling:       promhttp.ContinueOnError,
-	}))
+	r.Handle("/metrics", scrape)
 	r.Get("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "streams-sidecar: metrics are at /metrics\n")
 	})
