@@ -3,9 +3,14 @@ package probe_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +21,7 @@ import (
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
+	"streams-sidecar/internal/volume/volumetest"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
 )
@@ -44,7 +50,7 @@ func start(t *testing.T, cfg probe.Config) *agent {
 		a.events = append(a.events, e)
 	})
 	cfg.Events = &stream
-	for range cfg.StateDirs {
+	for len(cfg.Volumes) < len(cfg.StateDirs) {
 		cfg.Volumes = append(cfg.Volumes, volume.New(volume.OS()))
 	}
 	if cfg.Rescan == 0 {
@@ -215,18 +221,27 @@ func TestWaitsForStateDir(t *testing.T) {
 	a.until(t, "the state directory", func(s *probe.Snapshot) bool { return find(s, "1_1", "kv") != nil })
 }
 
-// TestWithoutInotify: no instance to be had (EMFILE) means polling, not failing.
-func TestWithoutInotify(t *testing.T) {
+// TestCaseE04: no inotify instance to be had (EMFILE) means polling, not
+// failing, and watching again as soon as there is one.
+func TestCaseE04(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	var denied atomic.Bool
+	denied.Store(true)
 	a := start(t, probe.Config{
-		StateDirs: []string{dir}, Rescan: 50 * time.Millisecond,
-		NewWatcher: func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE },
+		StateDirs: []string{dir}, Rescan: time.Hour, Poll: 50 * time.Millisecond,
+		NewWatcher: func() (*fsnotify.Watcher, error) {
+			if denied.Load() {
+				return nil, syscall.EMFILE
+			}
+			return fsnotify.NewWatcher()
+		},
 	})
 	if m := a.Snapshot().Mode; m != probe.Poll {
 		t.Errorf("mode %q, want poll", m)
 	}
-	append1k(t, filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv", "000004.log"))
+	wal := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv", "000004.log")
+	append1k(t, wal)
 	a.until(t, "a change", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == 1024 })
 	if !a.saw(func(e event.Event) bool {
 		m, ok := e.(event.WatchingMode)
@@ -234,6 +249,147 @@ func TestWithoutInotify(t *testing.T) {
 	}) {
 		t.Error("no event says why it polls")
 	}
+	denied.Store(false)
+	a.until(t, "inotify", func(s *probe.Snapshot) bool { return s.Mode == probe.Inotify })
+	append1k(t, wal)
+	a.until(t, "a change by an event", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == 2048 })
+}
+
+// TestWatchesRefused: a directory whose watch is refused (ENOSPC: the node's
+// limit of watches) is polled until the watch is there.
+func TestWatchesRefused(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	kv := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv")
+	fake := volumetest.New(t, volume.OS())
+	fake.Fail(volumetest.Watch, kv, syscall.ENOSPC).Times(40)
+	a := start(t, probe.Config{
+		StateDirs: []string{dir}, Volumes: []*volume.Volume{volume.New(fake)}, Rescan: time.Hour, Poll: 30 * time.Millisecond,
+	})
+	if m := a.Snapshot().Mode; m != probe.Poll {
+		t.Errorf("mode %q, want poll", m)
+	}
+	append1k(t, filepath.Join(kv, "000004.log"))
+	a.until(t, "a change", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == 1024 })
+	a.until(t, "inotify", func(s *probe.Snapshot) bool { return s.Mode == probe.Inotify })
+}
+
+// nfs makes a volume call itself one on which events cannot be relied on.
+type nfs struct{ volume.FS }
+
+func (n nfs) Usage(path string) (volume.Usage, error) {
+	u, err := n.FS.Usage(path)
+	u.Type = "nfs"
+	return u, err
+}
+
+// TestCaseE01: on a network volume no events come for changes made elsewhere;
+// it polls, says why, and sees them.
+func TestCaseE01(t *testing.T) {
+	t.Parallel()
+	dir, local := fixture.Unpack(t, "3.9.1", "closed-clean"), fixture.Unpack(t, "4.4.0", "closed-clean")
+	fake := volumetest.New(t, volume.OS())
+	a := start(t, probe.Config{
+		StateDirs: []string{dir, local}, Volumes: []*volume.Volume{volume.New(nfs{fake})},
+		Rescan: time.Hour, Poll: 30 * time.Millisecond,
+	})
+	if m := a.Snapshot().Mode; m != probe.Poll {
+		t.Errorf("mode %q, want poll", m)
+	}
+	append1k(t, filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv", "000004.log"))
+	a.until(t, "a change", func(s *probe.Snapshot) bool {
+		return find(&probe.Snapshot{StateDirs: s.StateDirs[:1]}, "1_0", "kv").Sizes.WAL == 1024
+	})
+	if n := fake.Count(volumetest.Watch, "..."); n != 0 {
+		t.Errorf("%d watches on a volume that raises no events", n)
+	}
+	if !a.saw(func(e event.Event) bool {
+		m, ok := e.(event.WatchingMode)
+		return ok && m.Mode == "poll" && strings.Contains(m.Reason, "nfs")
+	}) {
+		t.Error("no event says why it polls")
+	}
+}
+
+// TestMutes: a WAL that is appended to without pause costs its directory the
+// watch for a while; meanwhile it is polled, nothing is missed, and afterwards
+// it is watched again.
+func TestMutes(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	a := start(t, probe.Config{StateDirs: []string{dir}, MuteFor: 3 * time.Second})
+	wal := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv", "000004.log")
+	f, err := os.OpenFile(wal, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	written := int64(0)
+	stop := time.After(patience)
+	for a.Snapshot().Muted == 0 {
+		select {
+		case <-stop:
+			t.Fatal("never muted")
+		default:
+		}
+		if _, err := f.Write([]byte("0123456789")); err != nil {
+			t.Fatal(err)
+		}
+		written += 10
+	}
+	if _, err := f.Write([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	written += 4
+	begun := time.Now()
+	a.until(t, "the last bytes", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == written })
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the last bytes were seen after %v, want about a second", took)
+	}
+	a.until(t, "the end of the muting", func(s *probe.Snapshot) bool { return s.Muted == 0 })
+	append1k(t, wal)
+	a.until(t, "a change by an event", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == written+1024 })
+}
+
+// TestEqualsAFreshScan: after violent changes, with events lost or not, the
+// picture is what a fresh scan gives, within one rescan.
+func TestEqualsAFreshScan(t *testing.T) {
+	t.Parallel()
+	src := fixture.Unpack(t, "4.4.0", "closed-clean")
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	a := start(t, probe.Config{StateDirs: []string{dir}, Rescan: 300 * time.Millisecond})
+	app := filepath.Join(dir, "alos391")
+	r := rand.New(rand.NewPCG(7, 7))
+	for i := range 150 {
+		task := filepath.Join(app, fmt.Sprintf("%d_%d", r.IntN(3), r.IntN(4)))
+		switch r.IntN(5) {
+		case 0, 1:
+			_ = os.CopyFS(task, os.DirFS(filepath.Join(src, "alos440", "1_0"))) // it may be there already
+		case 2:
+			if err := os.RemoveAll(task); err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			_ = os.Rename(task, filepath.Join(app, fmt.Sprintf("0_%d", i))) // it may not be there
+		case 4:
+			other := filepath.Join(dir, fmt.Sprintf("app%d", r.IntN(3)))
+			if err := os.RemoveAll(other); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.CopyFS(other, os.DirFS(filepath.Join(src, "alos440"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	shape := func(s *store.StateDir) string {
+		out := ""
+		s.Stores(func(a *store.Application, tk *store.Task, st *store.Store) {
+			out += fmt.Sprintf("%s/%s/%s %v %v %v %v %v %v\n", a.Layout.ID, tk.Layout.ID, st.Name, st.Sizes, st.Families, st.Offsets, st.Closed, st.Verdict, st.Findings)
+		})
+		return regexp.MustCompile("0x[0-9a-f]+").ReplaceAllString(out, "ptr") // of Entries
+	}
+	want := shape(store.Scan(volume.New(volume.OS()), dir, nil))
+	a.until(t, "the picture of a fresh scan", func(s *probe.Snapshot) bool { return shape(s.StateDirs[0]) == want })
 }
 
 // TestOverflow: after lost events everything is looked at again.

@@ -7,7 +7,7 @@ import (
 )
 
 // report emits what differs between two pictures.
-func report(to event.Sink, prev, cur *Snapshot, r result) {
+func report(to event.Sink, prev, cur *Snapshot, r *result) {
 	was, is := summarize(prev), summarize(cur)
 	for _, d := range cur.StateDirs {
 		if d.Layout.Missing && r.full {

@@ -3,35 +3,29 @@ package probe
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"streams-sidecar/internal/statedir"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
 
-// work does one look after the other. It is the only goroutine of the package
+// worker does one look after the other. It is the only goroutine of the package
 // that asks the volume.
-func (p *Probe) work(ctx context.Context, in <-chan look, out chan<- result) {
-	var dirs []*store.StateDir
+type worker struct {
+	cfg     *Config
+	watches *watches
+	dirs    []*store.StateDir
+	told    bool // the loop knows the source of events
+}
+
+func newWorker(p *Probe) *worker {
+	return &worker{cfg: &p.cfg, watches: newWatches(p.cfg.NewWatcher)}
+}
+
+func (w *worker) run(ctx context.Context, in <-chan look, out chan<- result) {
 	for l := range in {
-		begun := p.cfg.Now()
-		var r result
-		switch {
-		case l.full || dirs == nil:
-			r = result{full: true, dirs: store.ScanAll(p.cfg.Volumes, p.cfg.StateDirs, dirs)}
-			r.added = p.syncWatches(&r)
-		case len(l.dirty) > 0:
-			r.dirs = make([]*store.StateDir, len(dirs))
-			for i, d := range dirs {
-				r.dirs[i] = d.Refresh(p.cfg.Volumes[i], l.dirty)
-			}
-		default:
-			r.relook = p.locksChanged(dirs)
-		}
-		r.took = p.cfg.Now().Sub(begun)
-		if r.dirs != nil {
-			dirs = r.dirs
-		}
+		r := w.look(&l)
 		select {
 		case out <- r:
 		case <-ctx.Done():
@@ -40,19 +34,65 @@ func (p *Probe) work(ctx context.Context, in <-chan look, out chan<- result) {
 	}
 }
 
+func (w *worker) look(l *look) (r result) {
+	begun := w.cfg.Now()
+	for _, dir := range l.mute {
+		w.watches.remove(dir)
+		w.watches.muted[dir] = true
+	}
+	for _, dir := range l.unmute {
+		delete(w.watches.muted, dir)
+	}
+	switch {
+	case l.full || w.dirs == nil:
+		r = w.full()
+	case !l.empty():
+		r.dirs = make([]*store.StateDir, len(w.dirs))
+		for i, d := range w.dirs {
+			r.dirs[i] = d.Refresh(w.cfg.Volumes[i], l.dirty)
+		}
+		if len(l.unmute) > 0 {
+			r.added, _ = w.watches.sync(w.cfg.Volumes, r.dirs)
+		}
+	default:
+		r.relook = w.locksChanged()
+	}
+	r.took = w.cfg.Now().Sub(begun)
+	if r.dirs != nil {
+		w.dirs = r.dirs
+	}
+	return r
+}
+
+func (w *worker) full() (r result) {
+	r.full = true
+	begun := time.Now()
+	r.dirs = store.ScanAll(w.cfg.Volumes, w.cfg.StateDirs, w.dirs)
+	r.took = time.Since(begun)
+	if w.watches.reopen(w.cfg.NewWatcher) || !w.told {
+		w.told, r.events = true, w.watches
+	}
+	added, polls := w.watches.sync(w.cfg.Volumes, r.dirs)
+	r.added, r.mode = added, Inotify
+	if polls != nil {
+		r.mode, r.reason = Poll, polls.Error()
+	}
+	return r
+}
+
 // locksChanged asks every .lock and says whether one differs from the picture.
-func (p *Probe) locksChanged(dirs []*store.StateDir) bool {
-	for i, d := range dirs {
+func (w *worker) locksChanged() bool {
+	for i, d := range w.dirs {
 		if d.Layout.Missing {
 			// The cheapest sign that it has come into being.
-			if _, err := volume.Do(p.cfg.Volumes[i], d.Layout.Path, func(fs volume.FS) (volume.Info, error) {
+			if _, err := volume.Do(w.cfg.Volumes[i], d.Layout.Path, func(fs volume.FS) (volume.Info, error) {
 				return fs.Stat(d.Layout.Path)
 			}); err == nil {
 				return true
 			}
 		}
 		for _, a := range d.Applications {
-			held, err := Held(p.cfg.Volumes[i], a.Layout)
+			held, err := Held(w.cfg.Volumes[i], a.Layout)
 			if err != nil {
 				continue // the rescan reports it
 			}
@@ -72,67 +112,4 @@ func Held(v *volume.Volume, a *statedir.Application) (bool, error) {
 		return false, nil
 	}
 	return l.Held, err
-}
-
-// syncWatches makes the watched directories those of the picture, and says how
-// many are new.
-func (p *Probe) syncWatches(r *result) (added int) {
-	if p.watcher == nil {
-		return 0
-	}
-	want := directories(r.dirs)
-	for dir := range p.watched {
-		if !want[dir] {
-			_ = p.watcher.Remove(dir) // gone with its directory in most cases
-			delete(p.watched, dir)
-		}
-	}
-	var failed error
-	for dir := range want {
-		if p.watched[dir] {
-			continue
-		}
-		if err := p.watcher.Add(dir); err != nil {
-			if !volume.IsGone(err) {
-				failed = err
-			}
-			continue
-		}
-		p.watched[dir] = true
-		added++
-	}
-	// Watches that failed leave the rescan, which sees everything later.
-	r.modeSet, r.mode = true, Inotify
-	if failed != nil {
-		r.mode, r.modeCause = Poll, failed.Error()
-	}
-	return added
-}
-
-// directories are those whose entries matter.
-func directories(dirs []*store.StateDir) map[string]bool {
-	out := map[string]bool{}
-	for _, d := range dirs {
-		if d.Layout.Missing || d.Layout.Resolved == "" {
-			continue
-		}
-		out[d.Layout.Resolved] = true
-		for _, a := range d.Applications {
-			out[a.Layout.Path] = true
-			for _, t := range a.Tasks {
-				out[t.Layout.Path] = true
-				if t.Layout.Topology != "" {
-					out[filepath.Dir(t.Layout.Path)] = true
-				}
-				for _, s := range t.Stores {
-					out[s.Layout.Path] = true
-					out[filepath.Dir(s.Layout.Path)] = true
-					for _, db := range s.Databases {
-						out[db.Path] = true
-					}
-				}
-			}
-		}
-	}
-	return out
 }

@@ -309,6 +309,11 @@ func (t *tracked) Lock(path string) (Lock, error)      { return ask(t, "lock", p
 func (t *tracked) Usage(path string) (Usage, error)    { return ask(t, "statfs", path, t.fs.Usage) }
 func (t *tracked) Resolve(path string) (string, error) { return ask(t, "resolve", path, t.fs.Resolve) }
 
+func (t *tracked) Watch(path string, add func(string) error) error {
+	_, err := ask(t, "watch", path, func(path string) (struct{}, error) { return struct{}{}, t.fs.Watch(path, add) })
+	return err
+}
+
 func (t *tracked) List(dir string, visit func(Info) error) error {
 	c, err := t.begin("list", dir)
 	if err != nil {

@@ -130,6 +130,9 @@ var stalls = []struct {
 	{"close", volumetest.Close, "a", "close a", func(b *bench, fs volume.FS) error { _, _, err := volume.ReadFile(fs, b.path("a"), 100); return err }},
 	{"lock", volumetest.Lock, "a", "lock a", func(b *bench, fs volume.FS) error { _, err := fs.Lock(b.path("a")); return err }},
 	{"usage", volumetest.Usage, "", "statfs", func(b *bench, fs volume.FS) error { _, err := fs.Usage(b.dir); return err }},
+	{"watch", volumetest.Watch, "a", "watch a", func(b *bench, fs volume.FS) error {
+		return fs.Watch(b.path("a"), func(string) error { return nil })
+	}},
 	{"resolve", volumetest.Resolve, "a", "resolve a", func(b *bench, fs volume.FS) error { _, err := fs.Resolve(b.path("a")); return err }},
 }
 

@@ -21,7 +21,7 @@ const (
 	Stuck              // no answer within the deadline, now or since an earlier look
 	WrongKind          // a directory, FIFO or link loop where a file is expected, or the reverse
 	NoLocks            // the file system refuses lock calls (ENOLCK, unsupported)
-	TooMany            // out of descriptors
+	TooMany            // out of descriptors, or of inotify watches or instances
 	TooLarge           // larger than the reader's bound
 )
 
@@ -65,7 +65,7 @@ func (c Class) Hint() string {
 	case NoLocks:
 		return "the file system refuses lock calls: mount it with locks (NFS: without nolock)"
 	case TooMany:
-		return "raise the limit of open files of the sidecar"
+		return "raise the sidecar's limit of open files, or the node's fs.inotify limits"
 	default:
 		return ""
 	}
@@ -73,7 +73,7 @@ func (c Class) Hint() string {
 
 // Error is every error of this package: what was tried, where, and its class.
 type Error struct {
-	Op    string // "list", "stat", "open", "read", "close", "lock", "statfs", "resolve", "look"
+	Op    string // "list", "stat", "open", "read", "close", "lock", "statfs", "resolve", "watch", "look"
 	Path  string
 	Class Class
 	Err   error
@@ -136,8 +136,11 @@ func wrap(op, path string, err error) error {
 		return nil
 	}
 	c := classify(err)
-	if c == NoLocks && op != "lock" {
+	switch {
+	case c == NoLocks && op != "lock":
 		c = Unclassified
+	case c == Full && op == "watch": // inotify's own limit, not the disk's
+		c = TooMany
 	}
 	return &Error{Op: op, Path: path, Class: c, Err: err}
 }

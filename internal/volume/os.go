@@ -190,6 +190,8 @@ func saturate(blocks, unit uint64) int64 {
 	return int64(lo)
 }
 
+func (osFS) Watch(path string, add func(string) error) error { return wrap("watch", path, add(path)) }
+
 func (osFS) Resolve(path string) (string, error) {
 	abs := path
 	if !filepath.IsAbs(path) {

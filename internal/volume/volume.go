@@ -119,6 +119,9 @@ type FS interface {
 	Usage(path string) (Usage, error)
 	// Resolve gives the absolute path with every symbolic link followed.
 	Resolve(path string) (string, error)
+	// Watch calls add with the path, which asks the kernel for events of a
+	// directory: that looks the path up and so may hang like any other call.
+	Watch(path string, add func(path string) error) error
 }
 
 // File is a regular file opened for reading. It must be closed before the

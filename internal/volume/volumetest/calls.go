@@ -29,6 +29,12 @@ func (f *FS) Lock(path string) (volume.Lock, error) { return ask(f, Lock, path, 
 // Resolve implements [volume.FS].
 func (f *FS) Resolve(path string) (string, error) { return ask(f, Resolve, path, f.under.Resolve) }
 
+// Watch implements [volume.FS].
+func (f *FS) Watch(path string, add func(string) error) error {
+	_, err := ask(f, Watch, path, func(path string) (struct{}, error) { return struct{}{}, f.under.Watch(path, add) })
+	return err
+}
+
 // Usage implements [volume.FS].
 func (f *FS) Usage(path string) (volume.Usage, error) {
 	fail, later := f.enter(Usage, path, math.MaxInt64)

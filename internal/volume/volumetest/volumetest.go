@@ -34,6 +34,7 @@ const (
 	Lock    Op = "lock"
 	Usage   Op = "statfs"
 	Resolve Op = "resolve"
+	Watch   Op = "watch"
 
 	// Entry is the lstat of one entry while its directory is listed; the path
 	// is the entry's.
