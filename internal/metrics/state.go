@@ -40,6 +40,26 @@ var families = []family{
 				p.uint(u.FreeInodes)
 			}
 		})},
+	{"kstreams_volume_read_only", false, "1 if the file system of this state directory is mounted read-only.",
+		usage(func(p *page, u *volume.Usage) { p.truth(u.ReadOnly) })},
+	{"kstreams_state_dir_info", false, "Always 1; the label is the type of the file system.",
+		func(p *page) {
+			for _, d := range p.snap.StateDirs {
+				if u := d.Layout.Usage; u != nil {
+					p.sample(label("file_system", u.Type) + "," + label("state_dir", volume.Text(d.Layout.Path))).int(1)
+				}
+			}
+		}},
+	{"kstreams_state_dir_present", false, "1 if the state directory exists; absent if that could not be asked.",
+		func(p *page) {
+			for _, d := range p.snap.StateDirs {
+				if d.Layout.Missing || d.Layout.ID != (volume.ID{}) {
+					p.sample(label("state_dir", volume.Text(d.Layout.Path))).truth(!d.Layout.Missing)
+				}
+			}
+		}},
+	{"kstreams_sidecar_muted_directories", false, "Directories that are polled for a while because they raise too many file events.",
+		func(p *page) { p.sample("").int(int64(p.snap.Muted)) }},
 
 	{"kstreams_app_running", false, "1 if a process holds the application's .lock, 0 if nobody does.",
 		func(p *page) {

@@ -262,7 +262,7 @@ func TestWatchesRefused(t *testing.T) {
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
 	kv := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv")
 	fake := volumetest.New(t, volume.OS())
-	fake.Fail(volumetest.Watch, kv, syscall.ENOSPC).Times(40)
+	fake.Fail(volumetest.Watch, kv, syscall.ENOSPC).Times(5)
 	a := start(t, probe.Config{
 		StateDirs: []string{dir}, Volumes: []*volume.Volume{volume.New(fake)}, Rescan: time.Hour, Poll: 30 * time.Millisecond,
 	})
