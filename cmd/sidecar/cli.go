@@ -7,9 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/volume"
 )
 
@@ -49,9 +53,38 @@ func (p *pathList) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// span is a duration that may also be given as a plain number of seconds, as pod
+// specs do.
+type span time.Duration
+
+// Decode implements kong.MapperValue.
+func (d *span) Decode(ctx *kong.DecodeContext) error {
+	t, err := ctx.Scan.PopValue("time")
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseInt(t.String(), 10, 32); err == nil {
+		*d = span(time.Duration(n) * time.Second)
+		return nil
+	}
+	v, err := time.ParseDuration(t.String())
+	if err != nil {
+		return fmt.Errorf("%q is neither seconds nor a time like 60s", t.String())
+	}
+	*d = span(v)
+	return nil
+}
+
 func (s *stateDirs) paths() []string {
-	if len(s.StateDir) > 0 {
-		return s.StateDir
+	var given []string
+	for _, d := range s.StateDir {
+		// An empty variable is one that is not set; the same path twice is once.
+		if d != "" && !slices.Contains(given, d) {
+			given = append(given, d)
+		}
+	}
+	if len(given) > 0 {
+		return given
 	}
 	if d := os.Getenv("STATE_DIR"); d != "" {
 		return []string{d}
@@ -136,10 +169,15 @@ func exitOf(err error, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "sidecar: %v (see sidecar --help)\n", err)
 		return exitUsage
 	}
+	ve, ok := errors.AsType[*volume.Error](err)
+	if !ok {
+		_, _ = fmt.Fprintf(stderr, "sidecar: %v\n", err)
+		return exitFailed
+	}
 	hint := ""
-	if h := volume.ClassOf(err).Hint(); h != "" {
+	if h := ve.Class.Hint(); h != "" {
 		hint = " (" + h + ")"
 	}
 	_, _ = fmt.Fprintf(stderr, "sidecar: %v%s\n", err, hint)
-	return exitFailed
+	return report.ExitUnreadable
 }

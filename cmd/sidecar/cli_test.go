@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asOtherEnv) != "" {
-		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+		main()
 	}
 	holder.Main(m)
 }
@@ -84,9 +84,13 @@ func TestUsage(t *testing.T) {
 		{[]string{"inspect"}, 64, "path"},
 		{[]string{"run", "--rescan-interval=1ms"}, 64, "rescan-interval"},
 		{[]string{"run", "--prestop-timeout=-1s"}, 64, "prestop-timeout"},
+		{[]string{"run", "--stop-timeout=-1s"}, 64, "stop-timeout"},
+		{[]string{"run", "--web-config-file=/no/such/file"}, 1, "/no/such/file"},
 		{[]string{"run", "--log-level=loud"}, 64, "loud"},
+		{[]string{"run", "--termination-grace-period=soon"}, 64, "soon"},
+		{[]string{"status", "--watch=1ns"}, 64, "watch"},
 		{[]string{"run", "--listen=127.0.0.1:nope"}, 1, "--listen"},
-		{[]string{"inspect", "/no/such/path"}, 1, "/no/such/path"},
+		{[]string{"inspect", "/no/such/path"}, 3, "/no/such/path"},
 	} {
 		code, out, errs := sidecar(c.args...)
 		if code != c.code || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 || out != "" {
@@ -176,7 +180,7 @@ func TestInspect(t *testing.T) {
 	if _, out, _ := sidecar("inspect", filepath.Join(dir, "alos391", "1_0", ".checkpoint")); !strings.Contains(out, "alos391-win-changelog-0 = 1135") {
 		t.Errorf("inspect .checkpoint: %s", out)
 	}
-	if code, out, _ := sidecar("inspect", filepath.Join(fixture.Unpack(t, "3.9.1", "corrupt-alos-sst-footer-flip"), "calos391", "0_0", "rocksdb", "kv")); code != 1 || !strings.Contains(out, "sst-unparseable") {
+	if code, out, _ := sidecar("inspect", filepath.Join(fixture.Unpack(t, "3.9.1", "corrupt-alos-sst-footer-flip"), "calos391", "0_0", "rocksdb", "kv")); code != 3 || !strings.Contains(out, "sst-unparseable") {
 		t.Errorf("inspect of a store with a damaged footer: %d\n%s", code, out)
 	}
 }

@@ -61,9 +61,9 @@ func TestHungStore(t *testing.T) {
 	m.Release()
 }
 
-// TestHungAgent: while a store hangs, the agent answers everything at once, and
+// TestCaseF09, D04: while a store hangs, the agent answers everything at once, and
 // recovers by itself.
-func TestHungAgent(t *testing.T) {
+func TestCaseF09(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
 	m := elsewhere(t, filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv"))

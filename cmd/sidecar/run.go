@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/oklog/run"
@@ -24,9 +24,11 @@ type runCmd struct {
 	Listen                 string        `default:":9877" env:"SIDECAR_LISTEN" placeholder:"ADDR" help:"Where Prometheus scrapes (${default})."`
 	AdminListen            string        `default:"127.0.0.1:9878" env:"SIDECAR_ADMIN_LISTEN" placeholder:"ADDR" help:"Status page, JSON API, pprof (${default})."`
 	HookListen             string        `default:":9879" env:"SIDECAR_HOOK_LISTEN" placeholder:"ADDR" help:"The kubelet's: /prestop and the probes (${default})."`
+	WebConfigFile          string        `env:"SIDECAR_WEB_CONFIG_FILE" placeholder:"FILE" help:"TLS and basic authentication for the first two, as of prometheus/exporter-toolkit."`
 	RescanInterval         time.Duration `default:"30s" env:"SIDECAR_RESCAN_INTERVAL" help:"How often everything is looked at, events or not (${default})."`
-	PrestopTimeout         time.Duration `env:"SIDECAR_PRESTOP_TIMEOUT" placeholder:"TIME" help:"How long a preStop call may wait. Without it the grace period less 5s."`
-	TerminationGracePeriod time.Duration `env:"SIDECAR_TERMINATION_GRACE_PERIOD" placeholder:"TIME" help:"The pod's terminationGracePeriodSeconds; 20s if not given."`
+	PrestopTimeout         span          `env:"SIDECAR_PRESTOP_TIMEOUT" placeholder:"TIME" help:"How long a preStop call may wait. Without it the grace period less 5s."`
+	TerminationGracePeriod span          `env:"SIDECAR_TERMINATION_GRACE_PERIOD" placeholder:"TIME" help:"The pod's terminationGracePeriodSeconds; 20s if not given."`
+	StopTimeout            span          `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
 }
 
 // closeGrace is how long running requests may take to end.
@@ -35,10 +37,20 @@ const closeGrace = time.Second
 // logHold is how long a repeated log line is held back.
 const logHold = time.Minute
 
+// lastLook is how long the look at the end may take.
+const lastLook = 500 * time.Millisecond
+
 // Run watches and answers until it is told to stop. The ways out: SIGTERM or
-// Ctrl-C (no error), a listener that cannot be opened or that fails (an error).
+// Ctrl-C and then no .lock is held or --stop-timeout is over (no error), a web
+// config file that is wrong, a listener that cannot be opened or that fails (an
+// error). A second signal ends the process at once, see main.
 func (c *runCmd) Run(s *streams) error {
 	if err := c.check(); err != nil {
+		return err
+	}
+	// Before any listener is open: nothing must be reachable in a way that
+	// was not meant.
+	if err := server.CheckWebConfig(c.WebConfigFile); err != nil {
 		return err
 	}
 	var events event.Stream
@@ -49,17 +61,21 @@ func (c *runCmd) Run(s *streams) error {
 	watch := probe.New(probe.Config{StateDirs: paths, Volumes: vs, Events: &events, Rescan: c.RescanInterval})
 	gate := shutdown.NewGate(shutdown.Config{
 		StateDirs: paths, Volumes: vs, Snapshot: watch.Snapshot, Events: &events,
-		Budget: shutdown.Budget(c.PrestopTimeout, c.TerminationGracePeriod),
+		Budget: shutdown.Budget(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)),
 	})
 	scrape := metrics.Handler(metrics.Config{
 		Version: version, GoVersion: runtime.Version(), StateDirs: len(paths),
 		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate) },
 	})
 
-	listeners, err := open([]listen{
-		{"metrics", "--listen", c.Listen, server.Metrics(scrape)},
-		{"admin", "--admin-listen", c.AdminListen, server.Admin(watch)},
-		{"hook", "--hook-listen", c.HookListen, server.Hook(watch, gate)},
+	listeners, err := open([]server.Config{
+		{Name: "metrics", Flag: "--listen", Address: c.Listen, Handler: server.Metrics(scrape),
+			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
+		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: server.Admin(watch),
+			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
+		// Never with the web config: the kubelet can do neither well.
+		{Name: "hook", Flag: "--hook-listen", Address: c.HookListen, Handler: server.Hook(watch, gate),
+			Connections: server.HookConnections, Events: &events},
 	})
 	if err != nil {
 		return err
@@ -68,12 +84,19 @@ func (c *runCmd) Run(s *streams) error {
 	for i, path := range []string{"/metrics", "/", "/prestop"} {
 		l := listeners[i]
 		events.Emit(event.Listening{Name: l.Name, Address: l.Addr()})
-		if _, err := fmt.Fprintf(s.stdout, "%-8s http://%s%s\n", l.Name, l.Addr(), path); err != nil {
+		if _, err := fmt.Fprintf(s.stdout, "%-8s %s\n", l.Name, l.URL(path)); err != nil {
 			return fmt.Errorf("write the addresses: %w", err)
 		}
 	}
-	err = c.serve(s.ctx, watch, listeners)
-	events.Emit(event.Stopping{Reason: reason(err)})
+	if hook := listeners[2]; hook.Loopback() {
+		events.Emit(event.HookUnreachable{Address: hook.Addr()})
+	}
+	a := running{watch: watch, gate: gate, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
+	err = a.serve(s.ctx)
+	if err != nil {
+		a.reason = err.Error()
+	}
+	events.Emit(event.Stopping{Reason: a.reason})
 	return err
 }
 
@@ -84,46 +107,116 @@ func (c *runCmd) check() error {
 	if c.PrestopTimeout < 0 || c.TerminationGracePeriod < 0 {
 		return usageError("--prestop-timeout and --termination-grace-period cannot be negative")
 	}
+	if c.StopTimeout < 0 {
+		return usageError("--stop-timeout cannot be negative")
+	}
 	return nil
 }
 
+// running is the agent once its listeners are open.
+type running struct {
+	watch     *probe.Probe
+	gate      *shutdown.Gate
+	listeners []*server.Listener
+	events    event.Sink
+	limit     time.Duration // how long it goes on for an application
+	reason    string        // why it was stopped
+}
+
 // serve runs the parts as one group: the first that ends stops all others.
-func (c *runCmd) serve(ctx context.Context, watch *probe.Probe, listeners []*server.Listener) error {
+func (r *running) serve(told context.Context) error {
 	var g run.Group
-	stopped, stop := context.WithCancel(ctx)
-	defer stop()
-	g.Add(func() error { <-stopped.Done(); return nil }, func(error) { stop() })
-	g.Add(func() error { return watch.Run(stopped) }, func(error) { stop() })
-	for _, l := range listeners {
-		g.Add(l.Serve, func(error) { l.Close(closeGrace) })
+	alive, end := context.WithCancel(context.Background())
+	defer end()
+	g.Add(func() error { r.reason = r.untilStopped(told, alive); return nil }, func(error) {
+		r.gate.End() // calls that wait are answered before the listeners close
+		end()
+	})
+	g.Add(func() error { return r.watch.Run(alive) }, func(error) { end() })
+	for _, l := range r.listeners {
+		g.Add(l.Serve, func(error) { l.Stop(closeGrace) })
 	}
 	return g.Run()
 }
 
-func reason(err error) string {
-	if err != nil {
-		return err.Error()
+// untilStopped returns when the agent was told to stop and may: as a classic
+// container it gets SIGTERM together with the application, and the preStop call
+// and the last scrapes need it until the application has closed. It gives the
+// reason in words.
+func (r *running) untilStopped(told, alive context.Context) string {
+	select {
+	case <-told.Done():
+	case <-alive.Done():
+		return ""
 	}
-	return "told to stop"
+	begun := time.Now()
+	// Only when it waits is there something to say.
+	at := time.AfterFunc(lastLook, func() {
+		if s := r.watch.Snapshot(); s != nil {
+			r.events.Emit(event.StopDelayed{Limit: r.limit, Held: runningIn(s)})
+		}
+	})
+	limit, cancel := context.WithTimeout(alive, r.limit)
+	defer cancel()
+	held, known := r.gate.Settle(limit)
+	at.Stop()
+	if known && len(held) == 0 {
+		r.look(alive)
+	}
+	waited := time.Since(begun).Round(time.Millisecond)
+	switch {
+	case !known && len(held) == 0:
+		return fmt.Sprintf("told to stop; after %v it cannot be told whether an application runs", waited)
+	case len(held) > 0:
+		return fmt.Sprintf("told to stop; after %v a .lock is still held: %s", waited, strings.Join(held, ", "))
+	default:
+		return fmt.Sprintf("told to stop; no application runs, seen after %v", waited)
+	}
 }
 
-type listen struct {
-	name, flag, address string
-	handler             http.Handler
+// look has everything looked at once more, so that the last picture and the
+// last log lines tell how the application left its stores.
+func (r *running) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastLook)
+	defer cancel()
+	before := r.watch.Snapshot().Seq
+	r.watch.Rescan()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s := r.watch.Snapshot(); s.Seq == before || len(runningIn(s)) > 0; s = r.watch.Snapshot() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// runningIn gives the applications that a picture shows as running.
+func runningIn(s *probe.Snapshot) []string {
+	var out []string
+	for _, d := range s.StateDirs {
+		for _, a := range d.Applications {
+			if held := a.Running; held != nil && *held {
+				out = append(out, volume.Text(a.Layout.ID))
+			}
+		}
+	}
+	return out
 }
 
 // open opens all listeners or none.
-func open(ls []listen) ([]*server.Listener, error) {
+func open(cfgs []server.Config) ([]*server.Listener, error) {
 	var out []*server.Listener
-	for _, l := range ls {
-		o, err := server.Listen(l.name, l.flag, l.address, l.handler)
+	for _, cfg := range cfgs {
+		l, err := server.Listen(cfg)
 		if err != nil {
 			for _, o := range out {
-				o.Close(0)
+				o.Stop(0)
 			}
 			return nil, err
 		}
-		out = append(out, o)
+		out = append(out, l)
 	}
 	return out, nil
 }

@@ -31,12 +31,19 @@ type agent struct {
 // when the first look is done.
 func startAgent(t *testing.T, args ...string) *agent {
 	t.Helper()
+	return startAgentWithLog(t, os.Stderr, args...)
+}
+
+// startAgentWithLog is startAgent with the log of the agent.
+func startAgentWithLog(t *testing.T, log io.Writer, args ...string) *agent {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	a := &agent{stop: cancel, ended: make(chan int, 1)}
-	args = append([]string{"run", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--hook-listen=127.0.0.1:0", "--log-level=error"}, args...)
+	args = append([]string{"run", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--hook-listen=127.0.0.1:0",
+		"--log-level=error", "--stop-timeout=0"}, args...)
 	go func() {
-		code := execute(ctx, args, w, os.Stderr)
+		code := execute(ctx, args, w, log)
 		_ = w.Close()
 		a.ended <- code
 	}()

@@ -10,16 +10,24 @@ import (
 	"streams-sidecar/internal/volume"
 )
 
+// minWatch keeps a slip of the finger from keeping the volume busy.
+const minWatch = 100 * time.Millisecond
+
 // statusCmd reads the files itself; it never asks a running agent.
 type statusCmd struct {
 	stateDirs
 	output
+	Dir   pathList      `arg:"" optional:"" help:"State directories, the same as --state-dir."`
 	Watch time.Duration `placeholder:"EVERY" env:"SIDECAR_WATCH" help:"Show it again at this interval, until interrupted: --watch=2s."`
 }
 
 // Run prints the table or the JSON. Its exit code is 0 if nothing was found, 1
 // if something was, 3 if something could not be read.
 func (c *statusCmd) Run(s *streams) error {
+	if c.Watch != 0 && c.Watch < minWatch {
+		return usageError(fmt.Sprintf("--watch=%v: at least %v", c.Watch, minWatch))
+	}
+	c.StateDir = append(c.StateDir, c.Dir...)
 	paths := c.paths()
 	vs := volumes(paths)
 	var dirs []*store.StateDir

@@ -27,6 +27,11 @@ type Event interface {
 	Attrs() []slog.Attr
 }
 
+// Turn marks events that come in turns, each of which ends what the one before
+// said: an application starts and stops. Such a line is never held back, or the
+// last one in the log might say what is no longer so.
+type Turn interface{ turn() }
+
 // Sink takes events. Emit must not block for long and is safe for concurrent use.
 type Sink interface{ Emit(Event) }
 
@@ -91,6 +96,10 @@ func Log(l *slog.Logger, interval time.Duration, now func() time.Time) func(Even
 		}
 		if len(attrs) > 1 {
 			k.detail = attrs[1].Value.String()
+		}
+		if _, ok := e.(Turn); ok {
+			l.LogAttrs(ctx, e.Level(), e.Message(), attrs...)
+			return
 		}
 		t := now()
 		mu.Lock()

@@ -98,6 +98,33 @@ type PrestopEnded struct {
 	Held    []string // application ids whose .lock is still held
 }
 
+// HookUnreachable: the hook listens where the kubelet cannot call it.
+type HookUnreachable struct{ Address string }
+
+// StopDelayed: the agent was told to stop and goes on for those who still hold
+// their .lock.
+type StopDelayed struct {
+	Limit time.Duration
+	Held  []string // application ids
+}
+
+// ServerTrouble: a listener has something to say that belongs to no answer.
+type ServerTrouble struct {
+	Listener string
+	Kind     string // "tls", "panic", "web-config" or "other"
+	Text     string
+}
+
+func (ApplicationStarted) turn() {}
+func (ApplicationStopped) turn() {}
+func (VolumeStuck) turn()        {}
+func (VolumeAnswered) turn()     {}
+func (WatchingMode) turn()       {}
+func (FindingAppeared) turn()    {}
+func (FindingGone) turn()        {}
+func (PrestopBegan) turn()       {}
+func (PrestopEnded) turn()       {}
+
 // Level, Message and Attrs make each of them an Event.
 
 func (Started) Level() slog.Level            { return slog.LevelInfo }
@@ -116,6 +143,9 @@ func (StoreVanished) Level() slog.Level      { return slog.LevelDebug }
 func (FindingGone) Level() slog.Level        { return slog.LevelInfo }
 func (PrestopBegan) Level() slog.Level       { return slog.LevelInfo }
 func (PrestopEnded) Level() slog.Level       { return slog.LevelInfo }
+func (HookUnreachable) Level() slog.Level    { return slog.LevelWarn }
+func (StopDelayed) Level() slog.Level        { return slog.LevelInfo }
+func (ServerTrouble) Level() slog.Level      { return slog.LevelWarn }
 func (f FindingAppeared) Level() slog.Level {
 	if f.Severity == "info" {
 		return slog.LevelInfo
@@ -140,6 +170,14 @@ func (FindingAppeared) Message() string    { return "finding" }
 func (FindingGone) Message() string        { return "finding is gone" }
 func (PrestopBegan) Message() string       { return "preStop call" }
 func (PrestopEnded) Message() string       { return "preStop answered" }
+
+func (HookUnreachable) Message() string {
+	return "the hook listens on a loopback address: the kubelet calls the pod's address and will not reach it"
+}
+func (StopDelayed) Message() string {
+	return "told to stop, but an application runs: going on until it has closed"
+}
+func (ServerTrouble) Message() string { return "trouble of a listener" }
 
 func (e Started) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("version", e.Version), slog.Any("state_dirs", e.StateDirs)}
@@ -185,4 +223,13 @@ func (e PrestopBegan) Attrs() []slog.Attr {
 }
 func (e PrestopEnded) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("outcome", e.Outcome), slog.Duration("waited", e.Waited), slog.Any("held", e.Held)}
+}
+func (e HookUnreachable) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("code", "prestop-unreachable"), slog.String("address", e.Address)}
+}
+func (e StopDelayed) Attrs() []slog.Attr {
+	return []slog.Attr{slog.Any("running", e.Held), slog.Duration("limit", e.Limit)}
+}
+func (e ServerTrouble) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("listener", e.Listener), slog.String("kind", e.Kind), slog.String("text", e.Text)}
 }

@@ -31,6 +31,9 @@ var every = []Event{
 	FindingGone{File: "/v/f", Code: "io-error"},
 	PrestopBegan{Trigger: "none", Budget: time.Second, Running: []string{"app"}},
 	PrestopEnded{Outcome: "observed", Waited: time.Second, Held: []string{"app"}},
+	HookUnreachable{Address: "127.0.0.1:9879"},
+	StopDelayed{Limit: time.Second, Held: []string{"app"}},
+	ServerTrouble{Listener: "metrics", Kind: "tls", Text: "EOF"},
 }
 
 func TestEveryTypeIsInTheTable(t *testing.T) {
@@ -105,10 +108,38 @@ func TestDifferentMattersDoNotHoldEachOtherBack(t *testing.T) {
 	if len(out.all) != len(differ) {
 		t.Errorf("%d of %d lines were written: %q", len(out.all), len(differ), out.all)
 	}
-	log(FindingAppeared{File: "/v/f", Code: "a", Found: "2"})
-	log(VolumeStuck{Path: "/v", Op: "list", Since: time.Unix(9, 0)})
-	if len(out.all) != len(differ) {
-		t.Errorf("the same again was written again: %q", out.all[len(differ):])
+}
+
+func TestTheSameAgainIsHeldBack(t *testing.T) {
+	t.Parallel()
+	out := newLines()
+	log := Log(slog.New(out), time.Hour, func() time.Time { return time.Time{} })
+	for range 3 {
+		log(Waiting{StateDir: "/v"})
+		log(EventsLost{})
+	}
+	if len(out.all) != 2 {
+		t.Errorf("the same again was written again: %q", out.all)
+	}
+}
+
+// TestTurnsAreNeverHeldBack: the last line about something that comes and goes
+// must be true.
+func TestTurnsAreNeverHeldBack(t *testing.T) {
+	t.Parallel()
+	out := newLines()
+	log := Log(slog.New(out), time.Hour, func() time.Time { return time.Time{} })
+	turns := []Event{
+		ApplicationStarted{Application: "a", StateDir: "/v"}, ApplicationStopped{Application: "a", StateDir: "/v"},
+		FindingAppeared{File: "/v/f", Code: "a"}, FindingGone{File: "/v/f", Code: "a"},
+	}
+	for range 3 {
+		for _, e := range turns {
+			log(e)
+		}
+	}
+	if len(out.all) != 3*len(turns) {
+		t.Errorf("%d of %d lines were written", len(out.all), 3*len(turns))
 	}
 }
 

@@ -21,6 +21,9 @@ const (
 	ForeignInSegments     Code = "foreign-in-segments"
 	ProcessIDMalformed    Code = "process-id-malformed"
 	CheckpointMalformed   Code = "checkpoint-malformed"
+	LegacyCheckpoint      Code = "legacy-checkpoint"
+	SameStoreName         Code = "same-store-name"
+	LockWithoutAppLock    Code = "lock-without-app-lock"
 	PositionMalformed     Code = "position-malformed"
 
 	// About a store's own files.
@@ -87,6 +90,15 @@ var catalog = map[Code]Kind{
 	CheckpointMalformed: {Warning,
 		"Kafka Streams cannot parse this checkpoint either and fails at every start (up to 4.2; from 4.3 on while migrating it).",
 		"Set the task's whole directory aside while the application is stopped; its stores are then restored."},
+	LegacyCheckpoint: {Warning,
+		"The task has a .checkpoint from before 4.3 whose offset differs from the store's own; at its next start Kafka Streams takes the one in the file, and then deletes it.",
+		"If the store was replaced or emptied since the file was written, remove the file while the application is stopped: otherwise records are skipped without a word."},
+	SameStoreName: {Warning,
+		"Two directories of this task are stores of the same name, most likely because the kind of the store was changed; only the first is exported as metrics.",
+		"Remove the one that is no longer in use while the application is stopped."},
+	LockWithoutAppLock: {Warning,
+		"A store of this application is open although nobody holds the application's .lock: the file was removed or replaced while the application ran, or another program has the store open.",
+		"Find out who has the store open before anything else is started on this volume, and never delete .lock or LOCK files."},
 	PositionMalformed: {Warning,
 		"The position file of this store cannot be parsed; Kafka Streams cannot parse it either and fails when it opens the store.",
 		"Move the file out of the task's directory while the application is stopped; the store then begins with an empty position and keeps its data."},
@@ -106,13 +118,13 @@ var catalog = map[Code]Kind{
 	ManifestTailPartial: {Warning,
 		"The MANIFEST ends in the middle of a record: either it was being written in this moment, or its end is lost, with the changes that it told of.",
 		"Look again; if it stays while the store is not in use, keep a copy of the store before the application starts."},
-	SSTMissing: {Warning,
+	SSTMissing: {Unreadable,
 		"The MANIFEST names a table file that is not there; seen twice, with the MANIFEST read anew in between.",
 		"Keep the files and do not start the application before the store has been looked at."},
-	SSTUnparseable: {Warning,
+	SSTUnparseable: {Unreadable,
 		"The footer or properties of a table file cannot be parsed, so its entries are not counted.",
 		"Keep a copy of the store before the application starts."},
-	OffsetsUnparseable: {Warning,
+	OffsetsUnparseable: {Unreadable,
 		"The store's own changelog offsets (column family offsets) cannot be read.",
 		"Keep a copy of the store before the application starts."},
 	OptionsUnparsed: {Info,

@@ -27,7 +27,7 @@ func TestNew(t *testing.T) {
 	got := New(SSTMissing, "/v/kv/0000\n10.sst", At(0), Expected("%d bytes", 12), Found("no such file"))
 	zero := int64(0)
 	want := Finding{
-		Code: "sst-missing", Severity: Warning, File: `/v/kv/0000\n10.sst`, Offset: &zero,
+		Code: "sst-missing", Severity: Unreadable, File: `/v/kv/0000\n10.sst`, Offset: &zero,
 		Expected: "12 bytes", Found: "no such file", Text: catalog[SSTMissing].Meaning,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -37,7 +37,7 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(js), `{"code":"sst-missing","severity":"warning","file":"/v/kv/0000\\n10.sst","offset":0,"expected":"12 bytes","found":"no such file","text":"The MANIFEST`) {
+	if !strings.HasPrefix(string(js), `{"code":"sst-missing","severity":"unreadable","file":"/v/kv/0000\\n10.sst","offset":0,"expected":"12 bytes","found":"no such file","text":"The MANIFEST`) {
 		t.Errorf("JSON is %s", js)
 	}
 	js, err = json.Marshal(New(SymlinkBroken, ""))

@@ -5,115 +5,13 @@ import (
 	"time"
 
 	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/rocksfile/manifest"
 	"streams-sidecar/internal/rocksfile/options"
 	"streams-sidecar/internal/rocksfile/sst"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
-
-// Database is one RocksDB directory of a store.
-type Database struct {
-	Path           string    `json:"path"`
-	RocksDBVersion string    `json:"rocksdb_version,omitempty"`
-	InUse          *bool     `json:"in_use,omitempty"`
-	HolderPID      int       `json:"holder_pid,omitempty"`
-	Manifest       *Manifest `json:"manifest,omitempty"`
-}
-
-// Manifest is one MANIFEST and the state that it tells.
-type Manifest struct {
-	File           string   `json:"file"`
-	SizeBytes      int64    `json:"size_bytes"`
-	AllocatedBytes int64    `json:"allocated_bytes"`
-	ParsedBytes    int64    `json:"parsed_bytes"`
-	Edits          int      `json:"edits"`
-	LastSequence   uint64   `json:"last_sequence"`
-	NextFile       uint64   `json:"next_file"`
-	MinLogToKeep   uint64   `json:"min_log_to_keep,omitempty"`
-	DBID           string   `json:"db_id,omitempty"`
-	Events         Events   `json:"events"`
-	Families       []Family `json:"column_families"`
-}
-
-// Events are those since this MANIFEST was begun.
-type Events struct {
-	Flushes                uint64 `json:"flushes"`
-	FlushedBytes           uint64 `json:"flushed_bytes"`
-	Compactions            uint64 `json:"compactions"`
-	CompactionReadBytes    uint64 `json:"compaction_read_bytes"`
-	CompactionWrittenBytes uint64 `json:"compaction_written_bytes"`
-	TrivialMoves           uint64 `json:"trivial_moves"`
-}
-
-// Family is a column family in a MANIFEST.
-type Family struct {
-	ID         uint32 `json:"id"`
-	Name       string `json:"name"`
-	Comparator string `json:"comparator,omitempty"`
-	LogNumber  uint64 `json:"log_number"`
-	Tables     []File `json:"tables"`
-}
-
-// File is a live table as the MANIFEST has it.
-type File struct {
-	Number      uint64     `json:"number"`
-	Level       int        `json:"level"`
-	SizeBytes   uint64     `json:"size_bytes"`
-	SmallestSeq uint64     `json:"smallest_sequence"`
-	LargestSeq  uint64     `json:"largest_sequence"`
-	Created     *time.Time `json:"created,omitempty"`
-	Entries     *uint64    `json:"entries,omitempty"` // with a value
-}
-
-func database(db *store.Database) Database {
-	out := Database{Path: volume.Text(db.Path), RocksDBVersion: volume.Text(db.RocksDBVersion), InUse: db.InUse, HolderPID: db.HolderPID}
-	if st, info, ok := db.Manifest(); ok {
-		out.Manifest = newManifest(st, info)
-		for i := range out.Manifest.Families {
-			tables := out.Manifest.Families[i].Tables
-			for j := range tables {
-				if n, ok := db.TableValues(tables[j].Number); ok {
-					tables[j].Entries = &n
-				}
-			}
-		}
-	}
-	return out
-}
-
-func newManifest(st *manifest.State, info volume.Info) *Manifest {
-	c := st.Counts
-	out := &Manifest{
-		File: volume.Text(info.Name), SizeBytes: info.Size, AllocatedBytes: info.Allocated,
-		ParsedBytes: st.Size, Edits: st.Edits,
-		LastSequence: st.LastSequence, NextFile: st.NextFile, MinLogToKeep: st.MinLogToKeep,
-		DBID: volume.Text(st.DBID),
-		Events: Events{c.Flushes, c.FlushedBytes, c.Compactions, c.CompactionReadBytes,
-			c.CompactionWrittenBytes, c.TrivialMoves},
-		Families: []Family{},
-	}
-	for i := range st.Families {
-		f := &st.Families[i]
-		fam := Family{ID: f.ID, Name: volume.Text(f.Name), Comparator: volume.Text(f.Comparator), LogNumber: f.LogNumber, Tables: []File{}}
-		for j := range f.Files {
-			t := &f.Files[j]
-			fam.Tables = append(fam.Tables, File{Number: t.Number, Level: t.Level, SizeBytes: t.Size,
-				SmallestSeq: t.SmallestSeq, LargestSeq: t.LargestSeq, Created: unixTime(t.CreationTime)})
-		}
-		out.Families = append(out.Families, fam)
-	}
-	return out
-}
-
-func unixTime(seconds uint64) *time.Time {
-	const farFuture = 1 << 40 // beyond it the field holds something else
-	if seconds == 0 || seconds > farFuture {
-		return nil
-	}
-	t := time.Unix(int64(seconds), 0).UTC()
-	return &t
-}
 
 func (r *Result) manifest(v *volume.Volume, path string) error {
 	type loaded struct {
@@ -138,7 +36,7 @@ func (r *Result) manifest(v *volume.Volume, path string) error {
 	}
 	r.Kind = KindManifest
 	if l.st != nil {
-		r.Manifest = newManifest(l.st, l.info)
+		r.Manifest = report.NewManifest(l.st, l.info)
 	}
 	if me, ok := errors.AsType[*manifest.Error](l.err); ok {
 		r.add(store.ManifestFinding(me, path))
@@ -238,7 +136,7 @@ func newTable(tab *sst.Table) *Table {
 		DataBytes: p.DataSize, DataBlocks: p.DataBlocks, IndexBytes: p.IndexSize, FilterBytes: p.FilterSize,
 		RawKeyBytes: p.RawKeySize, RawValueBytes: p.RawValueSize,
 		Comparator: volume.Text(p.Comparator), Compression: volume.Text(p.Compression),
-		Created: unixTime(p.FileCreationTime), OldestKey: unixTime(p.OldestKeyTime),
+		Created: report.UnixTime(p.FileCreationTime), OldestKey: report.UnixTime(p.OldestKeyTime),
 		DBID: volume.Text(p.DBID), Session: volume.Text(p.SessionID), Host: volume.Text(p.HostID),
 	}
 	if p.SmallestSequenceKnown {

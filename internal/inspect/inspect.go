@@ -48,8 +48,8 @@ type Result struct {
 
 	Task       *report.Task             `json:"task,omitempty"`
 	Store      *report.Store            `json:"store,omitempty"`
-	Databases  []Database               `json:"databases,omitempty"`
-	Manifest   *Manifest                `json:"manifest,omitempty"`
+	Databases  []report.Database        `json:"databases,omitempty"`
+	Manifest   *report.Manifest         `json:"manifest,omitempty"`
 	Table      *Table                   `json:"table,omitempty"`
 	Options    *Options                 `json:"options,omitempty"`
 	Checkpoint []report.CheckpointEntry `json:"entries,omitempty"`
@@ -165,9 +165,7 @@ func (r *Result) store(st *store.Store) {
 	s := report.NewStore(st)
 	r.Store = &s
 	r.Findings = append(r.Findings, st.Findings...)
-	for _, db := range st.Databases {
-		r.Databases = append(r.Databases, database(db))
-	}
+	r.Databases = report.NewDatabases(st)
 }
 
 // limits of what is read of one file.

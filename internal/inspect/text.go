@@ -70,7 +70,7 @@ func (p *printer) field(name, value string) {
 	}
 }
 
-func (p *printer) store(s *report.Store, dbs []Database) {
+func (p *printer) store(s *report.Store, dbs []report.Database) {
 	p.field("store", s.Name)
 	p.field("store kind", s.Kind)
 	p.field("era", s.Era)
@@ -149,7 +149,7 @@ func (p *printer) entries(es []report.CheckpointEntry) {
 	}
 }
 
-func (p *printer) manifest(m *Manifest, indent string) {
+func (p *printer) manifest(m *report.Manifest, indent string) {
 	line := func(format string, args ...any) { p.line("%s  "+format, append([]any{indent}, args...)...) }
 	line("%s: %s, %s allocated, %d edits in %d bytes", m.File, report.Bytes(m.SizeBytes), report.Bytes(m.AllocatedBytes), m.Edits, m.ParsedBytes)
 	line("last sequence %d, next file %d", m.LastSequence, m.NextFile)

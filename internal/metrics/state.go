@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ var families = []family{
 	{"kstreams_app_running", false, "1 if a process holds the application's .lock, 0 if nobody does.",
 		func(p *page) {
 			for i := range p.apps {
-				if r := p.apps[i].app.Layout.Running; r != nil {
+				if r := p.apps[i].app.Running; r != nil {
 					p.at(&p.apps[i].place).truth(*r)
 				}
 			}
@@ -203,7 +204,7 @@ func stores(value func(*page, *store.Store)) func(*page) {
 func manifests(value func(*page, *store.Store)) func(*page) {
 	return func(p *page) {
 		for i := range p.stores {
-			if p.stores[i].store.LastSequence != nil {
+			if p.stores[i].store.Whole {
 				p.at(&p.stores[i].place)
 				value(p, p.stores[i].store)
 			}
@@ -280,8 +281,11 @@ func (p *page) rows(byDir bool) {
 				}
 				task := "," + label("task_id", volume.Text(t.Layout.ID))
 				p.tasks = append(p.tasks, taskRow{place{before, dir + task}, t})
-				for _, s := range t.Stores {
-					if s.Verdict != store.Empty {
+				for i, s := range t.Stores {
+					// Of two stores of one name the first is exported; there is
+					// a finding.
+					twice := slices.ContainsFunc(t.Stores[:i], func(o *store.Store) bool { return o.Name == s.Name })
+					if s.Verdict != store.Empty && !twice {
 						p.stores = append(p.stores, storeRow{place{before, dir + "," + label("store", volume.Text(s.Name)) + task}, s})
 					}
 				}
@@ -358,7 +362,7 @@ func (p *page) offset(l *place, o store.Offset) {
 }
 
 func (p *page) levels(r *storeRow) {
-	if r.store.LastSequence == nil {
+	if !r.store.Whole {
 		return
 	}
 	// Levels are few; RocksDB's default is seven.

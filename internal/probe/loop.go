@@ -17,12 +17,14 @@ import (
 type look struct {
 	full  bool
 	dirty map[string]bool // databases
-	// mute and unmute change which directories are watched.
-	mute, unmute []string
+	// mute and unmute change which directories are watched, renew names those
+	// whose watch may be gone, or that of all of them.
+	mute, unmute, renew []string
+	renewAll            bool
 }
 
 func (l *look) empty() bool {
-	return !l.full && len(l.dirty) == 0 && len(l.mute) == 0 && len(l.unmute) == 0
+	return !l.full && len(l.dirty) == 0 && len(l.mute) == 0 && len(l.unmute) == 0 && len(l.renew) == 0
 }
 
 // result is what a look has found.
@@ -62,6 +64,9 @@ type loop struct {
 }
 
 type rate struct{ events int }
+
+// maxRenew bounds how many names are gathered before simply all are meant.
+const maxRenew = 4096
 
 func newLoop(p *Probe, work chan<- look, results <-chan result) *loop {
 	return &loop{
@@ -114,6 +119,7 @@ func (l *loop) run(ctx context.Context) {
 			}
 			if errors.Is(err, fsnotify.ErrEventOverflow) {
 				l.cfg.Events.Emit(event.EventsLost{})
+				l.next.renewAll = true
 			}
 			l.soon(true)
 		}
@@ -223,6 +229,16 @@ func (l *loop) note(e fsnotify.Event) {
 	dir := filepath.Dir(e.Name)
 	if l.known.databases[e.Name] { // about a database's directory itself
 		dir = filepath.Dir(dir)
+	}
+	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+		// If it was a directory that is watched, its watch went with it, and
+		// another directory may have its path by now.
+		if len(l.next.renew) < maxRenew {
+			l.next.renew = append(l.next.renew, e.Name)
+		} else {
+			l.next.renewAll = true
+		}
+		l.later()
 	}
 	if _, ok := l.muted[dir]; ok {
 		return // the rest of what was in the queue

@@ -188,7 +188,7 @@ func TestSeesLocks(t *testing.T) {
 	h := holder.Hold(t, filepath.Join(app, "1_0", "rocksdb", "kv", "LOCK"), filepath.Join(app, ".lock"))
 	a.until(t, "the start of the application", func(s *probe.Snapshot) bool {
 		st := find(s, "1_0", "kv")
-		r := s.StateDirs[0].Applications[0].Layout.Running
+		r := s.StateDirs[0].Applications[0].Running
 		return r != nil && *r && *st.InUse && st.Closed == ""
 	})
 	if *find(a.Snapshot(), "1_1", "kv").InUse {
@@ -196,7 +196,7 @@ func TestSeesLocks(t *testing.T) {
 	}
 	h.Kill()
 	a.until(t, "its end", func(s *probe.Snapshot) bool {
-		return !*s.StateDirs[0].Applications[0].Layout.Running && !*find(s, "1_0", "kv").InUse
+		return !*s.StateDirs[0].Applications[0].Running && !*find(s, "1_0", "kv").InUse
 	})
 	if !a.saw(func(e event.Event) bool { _, ok := e.(event.ApplicationStopped); return ok }) {
 		t.Error("no event for the end of the application")
@@ -272,6 +272,60 @@ func TestWatchesRefused(t *testing.T) {
 	append1k(t, filepath.Join(kv, "000004.log"))
 	a.until(t, "a change", func(s *probe.Snapshot) bool { return find(s, "1_0", "kv").Sizes.WAL == 1024 })
 	a.until(t, "inotify", func(s *probe.Snapshot) bool { return s.Mode == probe.Inotify })
+}
+
+// TestRewatches: a directory that is made anew under its path between two looks
+// is watched again, and what happens in it is seen by events.
+func TestRewatches(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "4.4.0", "closed-clean")
+	src := fixture.Unpack(t, "4.4.0", "closed-clean")
+	a := start(t, probe.Config{StateDirs: []string{dir}, Debounce: 150 * time.Millisecond})
+	app := filepath.Join(dir, "alos440")
+	for round, place := range []string{"1_0/rocksdb/kv", "1_0", "1_0/rocksdb", "."} {
+		path := filepath.Join(app, place)
+		// All within one debounce, so that no look sees it gone.
+		if err := os.Rename(path, filepath.Join(t.TempDir(), "away")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(path, os.DirFS(filepath.Join(src, "alos440", place))); err != nil {
+			t.Fatal(err)
+		}
+		seq := a.Snapshot().Seq
+		a.until(t, "the look after the change", func(s *probe.Snapshot) bool { return s.Seq >= seq+2 })
+		time.Sleep(400 * time.Millisecond) // the looks that follow new watches
+		wal := filepath.Join(app, "1_0", "rocksdb", "kv", "000004.log")
+		append1k(t, wal)
+		want := int64(1024)
+		a.until(t, fmt.Sprintf("an event in the new directory (%d, %s)", round, place), func(s *probe.Snapshot) bool {
+			st := find(s, "1_0", "kv")
+			return st != nil && st.Sizes.WAL == want
+		})
+		if err := os.Truncate(wal, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRepointedLink: a state directory that is a link is followed when it leads
+// elsewhere.
+func TestRepointedLink(t *testing.T) {
+	t.Parallel()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(fixture.Unpack(t, "3.9.1", "closed-clean"), link); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, probe.Config{StateDirs: []string{link}})
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(fixture.Unpack(t, "4.4.0", "closed-clean"), link); err != nil {
+		t.Fatal(err)
+	}
+	a.until(t, "the other directory", func(s *probe.Snapshot) bool {
+		apps := s.StateDirs[0].Applications
+		return len(apps) == 1 && apps[0].Layout.ID == "alos440"
+	})
 }
 
 // nfs makes a volume call itself one on which events cannot be relied on.

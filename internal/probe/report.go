@@ -79,8 +79,8 @@ func summarize(s *Snapshot) summary {
 		add(d.Layout.Findings)
 		for _, a := range d.Applications {
 			out.applications++
-			add(a.Layout.Findings)
-			if a.Layout.Running != nil && *a.Layout.Running {
+			add(a.Findings)
+			if a.Running != nil && *a.Running {
 				out.running[appKey{d.Layout.Path, a.Layout.ID}] = a.Layout.HolderPID
 			}
 			for _, t := range a.Tasks {

@@ -18,14 +18,14 @@ var silent = map[string]bool{"nfs": true, "cifs": true, "smb2": true, "fuse": tr
 // watches are the directories that the kernel is asked to report on. It belongs
 // to the worker.
 type watches struct {
-	source *fsnotify.Watcher // nil if there is none
-	cause  error             // why there is none
-	dirs   map[string]bool   // watched now
-	muted  map[string]bool   // not to be watched for a while
+	source *fsnotify.Watcher    // nil if there is none
+	cause  error                // why there is none
+	dirs   map[string]volume.ID // watched now; a watch is on an inode, not on a path
+	muted  map[string]bool      // not to be watched for a while
 }
 
 func newWatches(make func() (*fsnotify.Watcher, error)) *watches {
-	w := &watches{dirs: map[string]bool{}, muted: map[string]bool{}}
+	w := &watches{dirs: map[string]volume.ID{}, muted: map[string]bool{}}
 	w.source, w.cause = make()
 	return w
 }
@@ -53,8 +53,16 @@ func (w *watches) reopen(make func() (*fsnotify.Watcher, error)) bool {
 	return w.source != nil
 }
 
+// forget drops every watch, so that the next sync asks for all of them anew:
+// after lost events nobody knows which are still on the directory of the path.
+func (w *watches) forget() {
+	for dir := range w.dirs {
+		w.remove(dir)
+	}
+}
+
 func (w *watches) remove(dir string) {
-	if w.dirs[dir] {
+	if _, ok := w.dirs[dir]; ok {
 		_ = w.source.Remove(dir) // gone with its directory in most cases
 		delete(w.dirs, dir)
 	}
@@ -66,7 +74,11 @@ func (w *watches) sync(vs []*volume.Volume, dirs []*store.StateDir) (added int, 
 	if w.source == nil {
 		return 0, w.cause
 	}
-	want := map[string]*volume.Volume{}
+	type place struct {
+		v  *volume.Volume
+		id volume.ID // zero if the layout does not say
+	}
+	want := map[string]place{}
 	for i, d := range dirs {
 		if d.Layout.Missing || d.Layout.Resolved == "" {
 			continue
@@ -75,31 +87,42 @@ func (w *watches) sync(vs []*volume.Volume, dirs []*store.StateDir) (added int, 
 			polls = errSilent(u.Type)
 			continue
 		}
-		directories(d, func(dir string) { want[dir] = vs[i] })
+		directories(d, func(dir string, id volume.ID) {
+			if _, ok := want[dir]; !ok || id != (volume.ID{}) {
+				want[dir] = place{vs[i], id}
+			}
+		})
 	}
-	for dir := range w.dirs {
-		if want[dir] == nil {
+	for dir, id := range w.dirs {
+		if p, ok := want[dir]; !ok || p.id != (volume.ID{}) && p.id != id {
 			w.remove(dir)
 		}
 	}
 	for dir := range w.muted {
-		if want[dir] == nil {
+		if _, ok := want[dir]; !ok {
 			delete(w.muted, dir)
 		}
 	}
-	for dir, v := range want {
-		if w.dirs[dir] || w.muted[dir] {
+	for dir, p := range want {
+		if _, ok := w.dirs[dir]; ok || w.muted[dir] {
 			continue
 		}
-		_, err := volume.Do(v, dir, func(fs volume.FS) (struct{}, error) {
-			return struct{}{}, fs.Watch(dir, w.source.Add)
+		id, err := volume.Do(p.v, dir, func(fs volume.FS) (volume.ID, error) {
+			if err := fs.Watch(dir, w.source.Add); err != nil {
+				return volume.ID{}, err
+			}
+			info, err := fs.Stat(dir)
+			return info.ID(), err
 		})
-		switch {
-		case err == nil:
-			w.dirs[dir] = true
+		switch volume.ClassOf(err) {
+		case volume.Gone, volume.Denied: // nothing to be seen there by polling either
+		default:
+			if err != nil {
+				polls = err
+				continue
+			}
+			w.dirs[dir] = id
 			added++
-		case !volume.IsGone(err):
-			polls = err
 		}
 	}
 	return added, polls
@@ -111,21 +134,22 @@ func (e errSilent) Error() string {
 	return "a " + string(e) + " volume raises no events for changes made elsewhere"
 }
 
-// directories calls f for every directory whose entries matter.
-func directories(d *store.StateDir, f func(dir string)) {
-	f(d.Layout.Resolved)
+// directories calls f for every directory whose entries matter, with its
+// identity where that is known.
+func directories(d *store.StateDir, f func(dir string, id volume.ID)) {
+	f(d.Layout.Resolved, d.Layout.ID)
 	for _, a := range d.Applications {
-		f(a.Layout.Path)
+		f(a.Layout.Path, a.Layout.DirID)
 		for _, t := range a.Tasks {
-			f(t.Layout.Path)
+			f(t.Layout.Path, t.Layout.DirID)
 			if t.Layout.Topology != "" {
-				f(filepath.Dir(t.Layout.Path))
+				f(filepath.Dir(t.Layout.Path), volume.ID{})
 			}
 			for _, s := range t.Stores {
-				f(s.Layout.Path)
-				f(filepath.Dir(s.Layout.Path))
+				f(s.Layout.Path, s.Layout.DirID)
+				f(filepath.Dir(s.Layout.Path), volume.ID{})
 				for _, db := range s.Databases {
-					f(db.Path)
+					f(db.Path, db.DirID)
 				}
 			}
 		}

@@ -2,10 +2,8 @@ package probe
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
-	"streams-sidecar/internal/statedir"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
@@ -43,6 +41,12 @@ func (w *worker) look(l *look) (r result) {
 	for _, dir := range l.unmute {
 		delete(w.watches.muted, dir)
 	}
+	for _, dir := range l.renew {
+		w.watches.remove(dir)
+	}
+	if l.renewAll {
+		w.watches.forget()
+	}
 	switch {
 	case l.full || w.dirs == nil:
 		r = w.full()
@@ -51,7 +55,7 @@ func (w *worker) look(l *look) (r result) {
 		for i, d := range w.dirs {
 			r.dirs[i] = d.Refresh(w.cfg.Volumes[i], l.dirty)
 		}
-		if len(l.unmute) > 0 {
+		if len(l.unmute)+len(l.renew) > 0 {
 			r.added, _ = w.watches.sync(w.cfg.Volumes, r.dirs)
 		}
 	default:
@@ -80,19 +84,19 @@ func (w *worker) full() (r result) {
 	return r
 }
 
-// locksChanged asks every .lock and says whether one differs from the picture.
+// locksChanged asks every .lock, and the state directories themselves, and says
+// whether one differs from the picture.
 func (w *worker) locksChanged() bool {
 	for i, d := range w.dirs {
-		if d.Layout.Missing {
-			// The cheapest sign that it has come into being.
-			if _, err := volume.Do(w.cfg.Volumes[i], d.Layout.Path, func(fs volume.FS) (volume.Info, error) {
-				return fs.Stat(d.Layout.Path)
-			}); err == nil {
-				return true
-			}
+		// It may have come into being, or be a link that leads elsewhere now.
+		info, err := volume.Do(w.cfg.Volumes[i], d.Layout.Path, func(fs volume.FS) (volume.Info, error) {
+			return fs.Stat(d.Layout.Path)
+		})
+		if err == nil && info.ID() != d.Layout.ID || volume.IsGone(err) && !d.Layout.Missing {
+			return true
 		}
 		for _, a := range d.Applications {
-			held, err := Held(w.cfg.Volumes[i], a.Layout)
+			held, err := a.Layout.AskLock(w.cfg.Volumes[i])
 			if err != nil {
 				continue // the rescan reports it
 			}
@@ -102,14 +106,4 @@ func (w *worker) locksChanged() bool {
 		}
 	}
 	return false
-}
-
-// Held asks whether an application's .lock is held now.
-func Held(v *volume.Volume, a *statedir.Application) (bool, error) {
-	path := filepath.Join(a.Path, ".lock")
-	l, err := volume.Do(v, a.Path, func(fs volume.FS) (volume.Lock, error) { return fs.Lock(path) })
-	if volume.IsGone(err) {
-		return false, nil
-	}
-	return l.Held, err
 }

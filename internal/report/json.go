@@ -133,9 +133,9 @@ func stateDir(s *store.StateDir) StateDir {
 	for _, a := range s.Applications {
 		app := Application{
 			ID:        volume.Text(a.Layout.ID),
-			Running:   a.Layout.Running,
+			Running:   a.Running,
 			ProcessID: volume.Text(a.Layout.ProcessID),
-			Findings:  findings(a.Layout.Findings),
+			Findings:  findings(a.Findings),
 			Tasks:     make([]Task, 0, len(a.Tasks)),
 		}
 		for _, t := range a.Tasks {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -21,18 +22,18 @@ func document(dir string) report.Document {
 	return report.New([]*store.StateDir{store.Scan(volume.New(volume.OS()), dir, nil)})
 }
 
-func schema(t *testing.T) *jsonschema.Schema {
+func schema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	s, err := c.Compile(filepath.Join("..", "..", "docs", "state.schema.json"))
+	s, err := c.Compile(filepath.Join("..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func validate(t *testing.T, name string, s *jsonschema.Schema, doc report.Document) {
+func validate(t *testing.T, name string, s *jsonschema.Schema, doc any) {
 	t.Helper()
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -48,12 +49,21 @@ func validate(t *testing.T, name string, s *jsonschema.Schema, doc report.Docume
 }
 
 // TestSchema: every real directory, and some that are none, answer in the
-// shape of the contract.
+// shape of the contract, and so does each store by itself.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	s := schema(t)
+	s := schema(t, "state.schema.json")
+	alone, stores := schema(t, "store.schema.json"), 0
 	for _, n := range fixture.Names() {
-		validate(t, n.String(), s, document(fixture.Unpack(t, n.Version, n.Case)))
+		d := store.Scan(volume.New(volume.OS()), fixture.Unpack(t, n.Version, n.Case), nil)
+		validate(t, n.String(), s, report.New([]*store.StateDir{d}))
+		d.Stores(func(a *store.Application, task *store.Task, st *store.Store) {
+			stores++
+			validate(t, n.String(), alone, report.NewStoreDetail(time.Unix(0, 0), d, a, task, st))
+		})
+	}
+	if stores < 100 {
+		t.Errorf("only %d stores", stores)
 	}
 	validate(t, "missing", s, document(filepath.Join(t.TempDir(), "missing")))
 	validate(t, "empty", s, document(t.TempDir()))
@@ -62,7 +72,7 @@ func TestSchema(t *testing.T) {
 // TestSchemaRefuses: the schema is not one that takes anything.
 func TestSchemaRefuses(t *testing.T) {
 	t.Parallel()
-	s := schema(t)
+	s := schema(t, "state.schema.json")
 	for _, text := range []string{`{}`, `{"state_dirs":[{"path":"/x"}]}`, `{"state_dirs":[],"more":1}`,
 		`{"state_dirs":[{"path":"/x","findings":[{"code":"A","severity":"info","text":""}],"applications":[]}]}`} {
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))

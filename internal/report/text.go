@@ -46,7 +46,7 @@ func (p *printer) stateDir(s *StateDir) {
 	}
 	p.line("%s%s", s.Path, about)
 	if len(s.Applications) == 0 {
-		p.line("  no Kafka Streams application in it")
+		p.line("  %s", nothing(s.Findings))
 	}
 	for i := range s.Applications {
 		p.line("")
@@ -54,24 +54,54 @@ func (p *printer) stateDir(s *StateDir) {
 	}
 }
 
+// nothing says why there is no application to show.
+func nothing(fs []finding.Finding) string {
+	for i := range fs {
+		if fs[i].Severity == finding.Unreadable {
+			return "could not be read: see below"
+		}
+	}
+	return "no Kafka Streams application in it"
+}
+
 var header = []string{"TASK", "STORE", "KIND", "SIZE", "TABLES", "LOCK", "OFFSET", "CLOSED", "VERDICT"}
 
 func (p *printer) application(a *Application) {
-	p.line("%s  %s", a.ID, running(a.Running))
+	p.line("%s  %s", a.ID, Running(a.Running))
 	rows := [][]string{header}
-	for i := range a.Tasks {
-		t := &a.Tasks[i]
-		if len(t.Stores) == 0 {
-			rows = append(rows, []string{t.ID, "-", "-", "-", "-", "-", "-", "-", dash(t.Verdict)})
-		}
-		for j := range t.Stores {
-			rows = append(rows, storeRow(t.ID, &t.Stores[j]))
-		}
+	for _, r := range a.Rows() {
+		rows = append(rows, r.Cells)
 	}
 	p.table(rows)
 }
 
-func storeRow(task string, s *Store) []string {
+// Row is one line of an application's table, for people. Store is nil for a
+// task without stores.
+type Row struct {
+	Task  *Task
+	Store *Store
+	Cells []string // in the order of Columns
+}
+
+// Columns are the heads of an application's table.
+func Columns() []string { return slices.Clone(header) }
+
+// Rows gives the table of an application.
+func (a *Application) Rows() []Row {
+	var rows []Row
+	for i := range a.Tasks {
+		t := &a.Tasks[i]
+		if len(t.Stores) == 0 {
+			rows = append(rows, Row{t, nil, []string{t.ID, "-", "-", "-", "-", "-", "-", "-", dash(t.Verdict)}})
+		}
+		for j := range t.Stores {
+			rows = append(rows, Row{t, &t.Stores[j], cells(t.ID, &t.Stores[j])})
+		}
+	}
+	return rows
+}
+
+func cells(task string, s *Store) []string {
 	files := 0
 	for i := range s.Families {
 		files += s.Families[i].Files
@@ -85,7 +115,19 @@ func storeRow(task string, s *Store) []string {
 		size = Bytes(*s.SizeBytes)
 	}
 	return []string{task, s.Name, dash(s.Kind), size, tables, Lock(s.InUse), offsetCell(s.Offsets),
-		dash(s.Closed), dash(s.Verdict)}
+		dash(s.Closed), verdictCell(s)}
+}
+
+// verdictCell points to the findings of a store that has no verdict.
+func verdictCell(s *Store) string {
+	if s.Verdict == "" {
+		for i := range s.Findings {
+			if s.Findings[i].Severity == finding.Warning {
+				return "see below"
+			}
+		}
+	}
+	return dash(s.Verdict)
 }
 
 func offsetCell(os []Offset) string {
@@ -99,7 +141,8 @@ func offsetCell(os []Offset) string {
 	}
 }
 
-func running(r *bool) string {
+// Running is the word for an application that may run.
+func Running(r *bool) string {
 	switch {
 	case r == nil:
 		return "running or not: unknown"
@@ -179,39 +222,60 @@ func shorten(s string, n int) string {
 	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
 }
 
-// maxPlaces is how many places of one code the text form shows; the JSON has all.
-const maxPlaces = 20
+// MaxPlaces is how many places of one code are shown to a person; the JSON has all.
+const MaxPlaces = 20
+
+// Group is a finding's code with every place where it was found.
+type Group struct {
+	Code     finding.Code
+	Severity finding.Severity
+	Text     string // what it means
+	Advice   string
+	Places   []Place
+}
+
+// Place is where one finding belongs: "app", "app 0_0" or "app 0_0 store", or
+// a state directory.
+type Place struct {
+	Where   string
+	Finding *finding.Finding
+}
+
+// Groups gives each code once, the worst first.
+func (d *Document) Groups() []Group {
+	var out []Group
+	at := map[finding.Code]int{}
+	d.each(func(where string, f *finding.Finding) {
+		i, ok := at[f.Code]
+		if !ok {
+			i = len(out)
+			at[f.Code] = i
+			k, _ := finding.Explain(f.Code)
+			out = append(out, Group{Code: f.Code, Severity: f.Severity, Text: f.Text, Advice: k.Advice})
+		}
+		out[i].Places = append(out[i].Places, Place{where, f})
+	})
+	slices.SortStableFunc(out, func(a, b Group) int { return rank(b.Severity) - rank(a.Severity) })
+	return out
+}
 
 // findings shows each code once, with its places below, the worst first.
 func (p *printer) findings(d *Document) {
-	type place struct {
-		where string
-		f     *finding.Finding
-	}
-	places := map[finding.Code][]place{}
-	var codes []finding.Code
-	d.each(func(where string, f *finding.Finding) {
-		if places[f.Code] == nil {
-			codes = append(codes, f.Code)
-		}
-		places[f.Code] = append(places[f.Code], place{where, f})
-	})
-	if len(codes) == 0 {
+	groups := d.Groups()
+	if len(groups) == 0 {
 		return
 	}
-	slices.SortStableFunc(codes, func(a, b finding.Code) int {
-		return rank(places[b][0].f.Severity) - rank(places[a][0].f.Severity)
-	})
 	p.line("")
 	p.line("FINDINGS")
-	for _, c := range codes {
-		writeCode(p, places[c][0].f)
-		for i, x := range places[c] {
-			if i == maxPlaces {
-				p.line("    … and at %d more places (--output=json shows all)", len(places[c])-i)
+	for i := range groups {
+		g := &groups[i]
+		writeCode(p, g.Places[0].Finding)
+		for j, x := range g.Places {
+			if j == MaxPlaces {
+				p.line("    … and at %d more places (--output=json shows all)", len(g.Places)-j)
 				break
 			}
-			writeEvidence(p, x.where, x.f)
+			writeEvidence(p, x.Where, x.Finding)
 		}
 	}
 }

@@ -9,13 +9,13 @@ package shutdown
 
 import (
 	"context"
-	"slices"
+	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/probe"
-	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
 
@@ -76,16 +76,25 @@ type Gate struct {
 	mu      sync.Mutex
 	drain   *drain        // the running one, nil if none
 	last    *Answer       // of the last drain that ended
+	lastAt  time.Time     // and when
 	waited  time.Duration // of the last call answered
 	counts  map[Outcome]uint64
 	answers uint64
+
+	endOnce sync.Once
+	ended   chan struct{} // closed by End
 }
 
 type drain struct {
 	begun time.Time
+	wait  atomic.Bool // one of its callers waits for the locks in any case
 	done  chan struct{}
 	ans   *Answer // set before done is closed
 }
+
+// again is for how long the answer of a drain is given again to a call for the
+// same stop: a kubelet that was restarted during the hook calls it a second time.
+const again = time.Minute
 
 // Answer is the body of a preStop answer.
 type Answer struct {
@@ -93,7 +102,7 @@ type Answer struct {
 	WaitedSeconds float64  `json:"waited_seconds"`
 	Trigger       string   `json:"trigger"`
 	Applications  int      `json:"applications"`   // that ran when the call came
-	Held          []string `json:"held,omitempty"` // application ids whose .lock is still held
+	Held          []string `json:"held,omitempty"` // application ids that still hold a lock
 	HeldMore      int      `json:"held_more,omitempty"`
 	// Explanation in words, where there is more to say.
 	Explanation string `json:"explanation,omitempty"`
@@ -104,18 +113,25 @@ func NewGate(cfg Config) *Gate {
 	if cfg.Events == nil {
 		cfg.Events = event.Discard
 	}
-	return &Gate{cfg: cfg, counts: map[Outcome]uint64{}}
+	return &Gate{cfg: cfg, counts: map[Outcome]uint64{}, ended: make(chan struct{})}
 }
 
 // Prestop handles one call. It returns when the outcome is known, at the latest
 // after the budget, or with the context's error once the caller has hung up;
 // the drain then goes on. With wait it waits for the locks in any case.
 func (g *Gate) Prestop(ctx context.Context, wait bool) (*Answer, error) {
-	d := g.join(wait)
-	select {
-	case <-d.done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	var d *drain
+	for begun := time.Now(); ; {
+		d = g.join(wait)
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		// The drain that was joined may just have decided not to wait.
+		if !wait || d.ans.Outcome != Observed || time.Since(begun) > g.cfg.Budget || g.ending() {
+			break
+		}
 	}
 	g.mu.Lock()
 	g.counts[d.ans.Outcome]++
@@ -130,77 +146,75 @@ func (g *Gate) join(wait bool) *drain {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.drain != nil {
+		if wait {
+			g.drain.wait.Store(true)
+		}
 		return g.drain
 	}
 	d := &drain{begun: time.Now(), done: make(chan struct{})}
+	d.wait.Store(wait)
 	g.drain = d
 	last := g.last
+	if time.Since(g.lastAt) > again {
+		last = nil
+	}
 	go func() {
-		ans := g.run(d.begun, wait, last)
+		ans := g.run(d, last)
 		g.mu.Lock()
 		d.ans = ans
 		g.drain = nil
-		g.last = ans
+		g.last, g.lastAt = ans, time.Now()
 		g.mu.Unlock()
 		close(d.done)
 	}()
 	return d
 }
 
-// app is one application whose .lock is watched.
-type app struct {
-	v  *volume.Volume
-	a  *store.Application
-	id string
-}
-
-func (g *Gate) run(begun time.Time, wait bool, last *Answer) *Answer {
-	deadline := begun.Add(g.cfg.Budget)
-	running, unknown := g.running(deadline)
-	ans := &Answer{Trigger: TriggerNone, Applications: len(running)}
-	if len(running) == 0 {
-		switch {
-		case unknown != "":
-			ans.Outcome, ans.Explanation = Timeout, unknown
-		case last != nil && last.Outcome == Released:
-			// The same stop, asked again: a kubelet that was restarted
-			// during the hook calls it a second time.
-			*ans = *last
-		default:
-			ans.Outcome = NotRunning
-		}
-		return g.finish(ans, begun, nil)
-	}
-	if !wait && !closing(running) {
+func (g *Gate) run(d *drain, last *Answer) *Answer {
+	deadline := d.begun.Add(g.cfg.Budget)
+	now := g.first(deadline)
+	ans := &Answer{Trigger: TriggerNone, Applications: len(now.held), Explanation: now.unknown}
+	switch {
+	case now.nothing() && last != nil && last.Outcome == Released:
+		*ans = *last
+		return g.finish(ans, d.begun, nil)
+	case now.nothing():
+		ans.Outcome = NotRunning
+		return g.finish(ans, d.begun, nil)
+	case !d.wait.Load() && !now.closing() && !d.wait.Load():
 		ans.Outcome = Observed
-		return g.finish(ans, begun, running)
+		return g.finish(ans, d.begun, now.held)
 	}
-	g.cfg.Events.Emit(event.PrestopBegan{Trigger: TriggerNone, Budget: g.cfg.Budget, Running: ids(running)})
-	held := running
+	g.cfg.Events.Emit(event.PrestopBegan{Trigger: TriggerNone, Budget: g.cfg.Budget, Running: ids(now.held)})
 	for {
-		held = slices.DeleteFunc(slices.Clone(held), func(x app) bool { return !x.held() })
-		if len(held) == 0 {
+		now = g.next(now)
+		ans.Explanation = now.unknown
+		if now.nothing() {
 			ans.Outcome = Released
 			break
 		}
 		left := time.Until(deadline)
-		if left <= 0 {
+		if left <= 0 || g.ending() {
 			ans.Outcome = Timeout
+			if left > 0 && ans.Explanation == "" {
+				ans.Explanation = explainEnding
+			}
 			break
 		}
-		time.Sleep(min(poll, left))
+		g.sleep(min(poll, left))
 	}
-	return g.finish(ans, begun, held)
+	return g.finish(ans, d.begun, now.held)
 }
 
-// finish completes the answer. The list of applications is cut so that the body
-// stays below the 10 KiB at which the kubelet stops listening.
+// finish completes the answer. It is cut so that the body stays below 8 KiB,
+// whatever the names: the kubelet stops listening at 10.
 func (g *Gate) finish(ans *Answer, begun time.Time, held []app) *Answer {
 	const maxNames, maxBytes = 20, 4096
 	size := 0
+	ans.Explanation = clip(ans.Explanation, maxExplanation)
 	ans.Held, ans.HeldMore = nil, 0
 	for i, x := range held {
-		size += len(x.id)
+		size += jsonSize(x.id)
 		if i >= maxNames || size > maxBytes {
 			ans.HeldMore = len(held) - i
 			break
@@ -213,69 +227,21 @@ func (g *Gate) finish(ans *Answer, begun time.Time, held []app) *Answer {
 	return ans
 }
 
+// jsonSize is how many bytes a string takes in JSON, with its quotes.
+func jsonSize(s string) int {
+	b, err := json.Marshal(s)
+	if err != nil { // no string has one
+		return 6*len(s) + 2
+	}
+	return len(b)
+}
+
 func ids(apps []app) []string {
 	out := make([]string, len(apps))
 	for i, a := range apps {
 		out[i] = a.id
 	}
 	return out
-}
-
-// running asks every application's .lock now. The list of applications is from
-// the picture, which may be a moment old; before the first picture it waits for
-// it. unknown says why it could not be told.
-func (g *Gate) running(deadline time.Time) (out []app, unknown string) {
-	snap := g.cfg.Snapshot()
-	for snap == nil {
-		if time.Now().After(deadline) {
-			return nil, "the state directory has not been read yet"
-		}
-		time.Sleep(poll)
-		snap = g.cfg.Snapshot()
-	}
-	for i, d := range snap.StateDirs {
-		for _, a := range d.Applications {
-			x := app{g.cfg.Volumes[i], a, volume.Text(a.Layout.ID)}
-			held, err := probe.Held(x.v, a.Layout)
-			switch {
-			case err != nil:
-				unknown = err.Error()
-				// A lock that cannot be asked may be held.
-				out = append(out, x)
-			case held:
-				out = append(out, x)
-			}
-		}
-	}
-	return out, unknown
-}
-
-// held asks the .lock; one that cannot be asked counts as held.
-func (x app) held() bool {
-	held, err := probe.Held(x.v, x.a.Layout)
-	return held || err != nil
-}
-
-// closing says that an application has begun to close: a LOCK that the picture
-// shows as held is free now, while the .lock is held.
-func closing(apps []app) bool {
-	for _, x := range apps {
-		for _, t := range x.a.Tasks {
-			for _, s := range t.Stores {
-				for _, db := range s.Databases {
-					if db.InUse != nil && *db.InUse && free(x.v, db) {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
-}
-
-func free(v *volume.Volume, db *store.Database) bool {
-	l, err := volume.Do(v, db.Path, func(fs volume.FS) (volume.Lock, error) { return fs.Lock(db.LockPath()) })
-	return err == nil && !l.Held
 }
 
 // Stats are the gate's own numbers.

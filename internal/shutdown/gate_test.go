@@ -2,7 +2,9 @@ package shutdown_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,7 +131,8 @@ func TestWaitsForAllApplications(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
+// TestCaseF01: the hook ends within its budget, whatever the locks do.
+func TestCaseF01(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, closed391, closed440)
 	h := holder.Hold(t, r.locks...)
@@ -142,20 +145,34 @@ func TestTimeout(t *testing.T) {
 }
 
 // TestWaitsOnceClosing: a hook that only observes waits when the application is
-// seen to close already.
+// seen to close its stores already.
 func TestWaitsOnceClosing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, closed391)
 	h := holder.Hold(t, append(r.locks, r.dbs...)...)
 	r.look()
-	h.Release(r.dbs[0])
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // as a close does, one store after the other
+		defer close(stopped)
+		for _, db := range r.dbs {
+			h.Release(db)
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		<-stop
+	}()
 	done := make(chan *shutdown.Answer, 1)
 	go func() { done <- call(t, r.gate(time.Minute), false) }()
 	select {
 	case a := <-done:
 		t.Fatalf("answered %+v while the application closes", a)
-	case <-time.After(200 * time.Millisecond):
+	case <-time.After(300 * time.Millisecond):
 	}
+	close(stop)
+	<-stopped
 	h.Kill()
 	if a := <-done; a.Outcome != shutdown.Released {
 		t.Errorf("got %+v, want released", a)
@@ -194,9 +211,9 @@ func TestJoins(t *testing.T) {
 	}
 }
 
-// TestAsksAgain: a kubelet that was restarted during the hook calls it again
+// TestCaseF08: a kubelet that was restarted during the hook calls it again
 // after the end, and a new run of the application begins anew.
-func TestAsksAgain(t *testing.T) {
+func TestCaseF08(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, closed391)
 	h := holder.Hold(t, r.locks...)
@@ -225,5 +242,156 @@ func TestBudget(t *testing.T) {
 		if got := shutdown.Budget(c.timeout, c.grace); got != c.want {
 			t.Errorf("Budget(%v, %v) = %v, want %v", c.timeout, c.grace, got, c.want)
 		}
+	}
+}
+
+// TestEnd: calls that wait are answered, and so is every later one.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	holder.Hold(t, r.locks...)
+	g := r.gate(time.Hour)
+	done := make(chan *shutdown.Answer, 1)
+	go func() { done <- call(t, g, true) }()
+	waiting(g)
+	g.End()
+	g.End()
+	for _, a := range []*shutdown.Answer{<-done, call(t, g, true)} {
+		if a.Outcome != shutdown.Timeout || !strings.Contains(a.Explanation, "told to stop") || len(a.Held) != 1 {
+			t.Errorf("got %+v, want a timeout that says why", a)
+		}
+	}
+	if a := call(t, g, false); a.Outcome != shutdown.Observed {
+		t.Errorf("one that only asks: %+v, want observed", a)
+	}
+	// Nor does it wait for a first picture any more.
+	g = shutdown.NewGate(shutdown.Config{Budget: time.Hour, Snapshot: func() *probe.Snapshot { return nil }})
+	time.AfterFunc(50*time.Millisecond, g.End)
+	if a := call(t, g, true); a.Outcome != shutdown.Timeout || !strings.Contains(a.Explanation, "not been read") {
+		t.Errorf("before the first picture: %+v, want a timeout", a)
+	}
+}
+
+// TestSettle: it waits for the last lock, and tells what is held at its end.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391, closed440)
+	h := holder.Hold(t, r.locks...)
+	g := r.gate(time.Hour)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if held, known := g.Settle(ended); !known || len(held) != 2 {
+		t.Errorf("at once: %v %v, want both applications", held, known)
+	}
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		if held, known := g.Settle(context.Background()); !known || len(held) != 0 {
+			t.Errorf("got %v %v, want none", held, known)
+		}
+	}()
+	h.Release(r.locks[1])
+	if held, _ := g.Settle(ended); len(held) != 1 || held[0] != "alos391" {
+		t.Errorf("after one release: %v, want alos391", held)
+	}
+	select {
+	case <-done:
+		t.Fatal("it did not wait for the last lock")
+	case <-time.After(100 * time.Millisecond):
+	}
+	h.Release(r.locks[0])
+	<-done
+	g = shutdown.NewGate(shutdown.Config{Snapshot: func() *probe.Snapshot { return nil }})
+	if held, known := g.Settle(ended); known || held != nil {
+		t.Errorf("before the first picture: %v %v", held, known)
+	}
+}
+
+// TestWaitingCallNeverObserves: a call that waits is not fobbed off with the
+// answer of one that only asks, whichever came first.
+func TestWaitingCallNeverObserves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, r.locks...)
+	picture := make(chan *probe.Snapshot)
+	first := true
+	g := shutdown.NewGate(shutdown.Config{Volumes: r.vs, Budget: time.Minute, Snapshot: func() *probe.Snapshot {
+		if first { // only the one drain asks
+			first = false
+			return <-picture
+		}
+		return r.snap
+	}})
+	asks, waits := make(chan *shutdown.Answer, 1), make(chan *shutdown.Answer, 1)
+	go func() { asks <- call(t, g, false) }()
+	waiting(g)
+	go func() { waits <- call(t, g, true) }()
+	time.Sleep(100 * time.Millisecond)
+	picture <- r.snap
+	select {
+	case a := <-waits:
+		t.Fatalf("the waiting call got %+v while the lock is held", a)
+	case <-time.After(300 * time.Millisecond):
+	}
+	h.Kill()
+	if a := <-waits; a.Outcome != shutdown.Released {
+		t.Errorf("the waiting call got %+v, want released", a)
+	}
+	<-asks
+}
+
+// TestUnreadableIsNotNotRunning: where the state directory could not be read,
+// nobody can say that nothing runs.
+func TestUnreadableIsNotNotRunning(t *testing.T) {
+	t.Parallel()
+	src := fixture.Unpack(t, closed391.Version, closed391.Case)
+	for name, dir := range map[string]string{
+		"application as state directory": filepath.Join(src, "alos391"),
+		"file as state directory":        filepath.Join(src, "alos391", "1_0", ".checkpoint"),
+	} {
+		v := volume.New(volume.OS())
+		snap := &probe.Snapshot{StateDirs: []*store.StateDir{store.Scan(v, dir, nil)}}
+		g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{v}, Budget: 200 * time.Millisecond,
+			Snapshot: func() *probe.Snapshot { return snap }})
+		if a := call(t, g, false); a.Outcome != shutdown.Observed || a.Explanation == "" {
+			t.Errorf("%s: %+v, want observed with an explanation", name, a)
+		}
+		if a := call(t, g, true); a.Outcome != shutdown.Timeout || a.Explanation == "" {
+			t.Errorf("%s, waiting: %+v, want timeout with an explanation", name, a)
+		}
+	}
+}
+
+// TestHeldStoreBelowFreeLock: .lock was removed while the application ran.
+func TestHeldStoreBelowFreeLock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, append(r.locks, r.dbs...)...)
+	if err := os.Remove(r.locks[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.look()
+	g := r.gate(time.Minute)
+	if a := call(t, g, false); a.Outcome != shutdown.Observed {
+		t.Errorf("got %+v, want observed", a)
+	}
+	killed := make(chan struct{})
+	go func() { defer close(killed); time.Sleep(200 * time.Millisecond); h.Kill() }()
+	if a := call(t, g, true); a.Outcome != shutdown.Released || a.WaitedSeconds < 0.15 {
+		t.Errorf("got %+v, want released after the stores are free", a)
+	}
+	<-killed
+}
+
+// TestFreeStoreIsNotClosing: one store whose LOCK the picture still shows as held
+// does not make a call wait.
+func TestFreeStoreIsNotClosing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	h := holder.Hold(t, append(r.locks, r.dbs...)...)
+	r.look()
+	h.Release(r.dbs[0])
+	if a := call(t, r.gate(10*time.Second), false); a.Outcome != shutdown.Observed || a.WaitedSeconds > 5 {
+		t.Errorf("got %+v, want observed at once", a)
 	}
 }

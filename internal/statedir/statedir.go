@@ -61,6 +61,17 @@ type Application struct {
 	Findings  []finding.Finding
 }
 
+// AskLock asks anew whether .lock is held; a file that is not there is not.
+// The error is one of the volume.
+func (a *Application) AskLock(v *volume.Volume) (held bool, err error) {
+	path := join(a.Path, lockName)
+	l, err := volume.Do(v, a.Path, func(fs volume.FS) (volume.Lock, error) { return fs.Lock(path) })
+	if volume.IsGone(err) {
+		return false, nil
+	}
+	return l.Held, err
+}
+
 // Task is one task's directory, active or standby, or that of the global stores.
 type Task struct {
 	// ID is the path below the application: "0_0", "__topology__/0_0", "global".

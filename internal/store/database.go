@@ -28,11 +28,20 @@ const (
 const (
 	secondLooks = 2
 	lookPause   = 25 * time.Millisecond
+	// moving bounds how long a directory is given that changes from look to
+	// look, as one that is being deleted does.
+	moving = 10
 )
+
+// tailBytes of a MANIFEST are remembered, to tell a file that has grown from
+// another one that has got its number and its inode.
+const tailBytes = 64
 
 // Database is one RocksDB directory: a store, or one segment of a store.
 type Database struct {
 	Path string
+	// DirID is the identity of the directory.
+	DirID volume.ID
 	// Start of the segment, milliseconds since the epoch; 0 if it is none.
 	Start int64
 
@@ -61,6 +70,7 @@ type Database struct {
 	partialTail    bool            // it ends within a record, seen twice
 	manifest       volume.Info
 	manifestNumber uint64
+	manifestTail   [tailBytes]byte // the last bytes that were parsed
 	tables         map[uint64]*table
 	offsets        offsets
 
@@ -83,7 +93,7 @@ func lookDatabase(v *volume.Volume, p place, prev *Database) *Database {
 	}
 	// What was known before is out of date by an unknown amount: only the
 	// counters, which cannot go back, are kept.
-	db = &Database{Path: p.path, Start: p.start, Findings: []finding.Finding{finding.FromError(err, p.path)}}
+	db = &Database{Path: p.path, DirID: p.id, Start: p.start, Findings: []finding.Finding{finding.FromError(err, p.path)}}
 	if prev != nil {
 		db.Counts, db.beforeCount = prev.Counts, prev.Counts
 	}
@@ -91,24 +101,29 @@ func lookDatabase(v *volume.Volume, p place, prev *Database) *Database {
 }
 
 func readDatabase(fs volume.FS, p place, prev *Database) (*Database, error) {
+	var last uint64 // fingerprint
+	looks := 0      // at a directory that stood still
 	for attempt := 0; ; attempt++ {
 		l, err := list(fs, p.path)
 		if err != nil {
 			return nil, err
 		}
+		if l.fingerprint == last || attempt >= moving {
+			looks++
+		}
+		last = l.fingerprint
 		lock := askLock(fs, p.path, l)
 		if prev != nil && prev.settled && prev.listing == l.fingerprint {
 			return prev.withLock(lock), nil
 		}
 		r := reading{fs: fs, l: l, prev: prev, db: &Database{
-			Path: p.path, Start: p.start, Up: true, Listed: true, settled: true,
+			Path: p.path, DirID: p.id, Start: p.start, Up: true, Listed: true, settled: true,
 			Sizes: l.sizes, WALFiles: l.walFiles, walWritten: l.walWritten,
 			listing: l.fingerprint,
 		}}
 		r.db.setLock(lock)
-		// A store that failed at the last look too has had its second looks.
-		known := prev != nil && (!prev.settled || len(prev.Findings) > 0)
-		if again := r.read(); !again || known || attempt >= secondLooks {
+		// What the last look found too has had its second looks.
+		if again := r.read(); !again || r.knownTrouble() || looks >= secondLooks {
 			return r.db, nil
 		}
 		time.Sleep(lookPause)
@@ -255,10 +270,23 @@ type reading struct {
 
 func (r *reading) path(name string) string { return filepath.Join(r.db.Path, name) }
 
+// knownTrouble says that every finding was there at the last look too.
+func (r *reading) knownTrouble() bool {
+	if r.prev == nil {
+		return false
+	}
+	for _, f := range r.db.Findings {
+		if !slices.ContainsFunc(r.prev.Findings, func(o finding.Finding) bool { return o.Code == f.Code && o.File == f.File }) {
+			return false
+		}
+	}
+	return true
+}
+
 // defect adds a finding about content: as long as no stat changes, it stays.
 func (r *reading) defect(f finding.Finding) {
 	r.db.Findings = append(r.db.Findings, f)
-	if f.Severity == finding.Unreadable {
+	if f.Severity != finding.Info {
 		r.db.Up = false
 	}
 }
@@ -356,11 +384,14 @@ func (r *reading) parseManifest(f volume.File, name string, num uint64) (again b
 	db.manifest, db.manifestNumber = info, num
 	db.ManifestAllocated, db.ManifestSize = info.Allocated, info.Size
 	var err error
-	if p := r.prev; p != nil && p.state != nil && p.manifest.ID() == info.ID() && p.manifestNumber == num && info.Size >= p.state.Size {
+	if p := r.prev; p != nil && p.state != nil && p.manifest.ID() == info.ID() && p.manifestNumber == num && p.sameTail(f) {
 		db.state, err = p.state.Follow(f, info.Size)
 	} else {
 		db.beforeCount = db.Counts
 		db.state, err = manifest.Load(f, info.Size)
+	}
+	if db.state != nil {
+		db.manifestTail, _ = tail(f, db.state.Size)
 	}
 	if db.state != nil {
 		db.Counts = db.beforeCount
@@ -373,7 +404,9 @@ func (r *reading) parseManifest(f volume.File, name string, num uint64) (again b
 	me, typed := errors.AsType[*manifest.Error](err)
 	switch {
 	case err == nil:
-		db.wholeManifest = !db.state.PendingGroup
+		// An atomic group that is not complete is not applied, by RocksDB
+		// neither: what is known is the state before it.
+		db.wholeManifest = true
 		return false
 	case !typed:
 		r.failure(err, path)
@@ -389,6 +422,19 @@ func (r *reading) parseManifest(f volume.File, name string, num uint64) (again b
 func OptionsFinding(line options.Line, path string) finding.Finding {
 	return finding.New(finding.OptionsUnparsed, path, finding.At(line.Offset),
 		finding.Expected("a setting of RocksDB up to 11.8"), finding.Found("line %d: %s", line.Number, volume.Text(line.Text)))
+}
+
+// tail reads the bytes before an offset of a MANIFEST; ok is false if they are
+// not there.
+func tail(f volume.File, size int64) (out [tailBytes]byte, ok bool) {
+	n := min(size, tailBytes)
+	_, err := f.ReadAt(out[:n], size-n)
+	return out, err == nil
+}
+
+func (d *Database) sameTail(f volume.File) bool {
+	t, ok := tail(f, d.state.Size)
+	return ok && t == d.manifestTail
 }
 
 // ManifestFinding is the finding for a MANIFEST that does not parse to its end.
@@ -408,15 +454,21 @@ func ManifestFinding(e *manifest.Error, path string) finding.Finding {
 // that after a flush the newest log is younger than the MANIFEST. Kafka Streams
 // writes with the WAL off: the log that the open made stays the newest one,
 // empty. (The open makes the log right before the MANIFEST, RocksDB 5.18 right
-// after it; the numbers that follow go to OPTIONS files.)
+// after it; the numbers that follow go to OPTIONS files. What it recovers from
+// an older WAL it has written before that, to tables of lower numbers.)
 func (r *reading) walEnabled() *bool {
 	if r.l.sizes.WAL > 0 {
 		on := true
 		return &on
 	}
-	if r.db.state != nil && r.db.state.Counts.Flushes > 0 && r.l.newestWAL > 0 && r.l.newestWAL <= r.db.manifestNumber+1 {
-		off := false
-		return &off
+	if r.db.state == nil || r.l.newestWAL == 0 || r.l.newestWAL > r.db.manifestNumber+1 {
+		return nil
+	}
+	for i := range r.db.state.Families {
+		if r.db.state.Families[i].LastFlush > r.l.newestWAL {
+			off := false
+			return &off
+		}
 	}
 	return nil
 }

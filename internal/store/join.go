@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"streams-sidecar/internal/finding"
@@ -32,17 +33,17 @@ type owner struct {
 // look reads one store. prev is the earlier look or nil; with a dirty set,
 // databases outside it are taken over from prev unread.
 func look(v *volume.Volume, o owner, sl *statedir.Store, prev *Store, dirty map[string]bool) *Store {
-	places := []place{{path: sl.Path}}
+	places := []place{{path: sl.Path, id: sl.DirID}}
 	if sl.Segmented {
 		places = places[:0]
 		for i := range sl.Segments {
-			places = append(places, place{path: sl.Segments[i].Path, start: sl.Segments[i].StartMillis})
+			places = append(places, place{sl.Segments[i].Path, sl.Segments[i].DirID, sl.Segments[i].StartMillis})
 		}
 	}
 	dbs := make([]*Database, 0, len(places))
 	same := prev != nil && len(prev.Databases) == len(places) && prev.sameOutside(o, sl)
 	for _, p := range places {
-		before := prev.database(p.path)
+		before := prev.database(p)
 		db := before
 		if before == nil || dirty == nil || dirty[p.path] {
 			db = lookDatabase(v, p, before)
@@ -72,15 +73,19 @@ func equal(a, b *bool) bool { return a == b || (a != nil && b != nil && *a == *b
 
 type place struct {
 	path  string
+	id    volume.ID
 	start int64 // of a segment, milliseconds
 }
 
-func (s *Store) database(path string) *Database {
+// database is the earlier look at a place. A directory of another identity is
+// another database, whatever its path: a store that was wiped and made anew has
+// files of the same names.
+func (s *Store) database(p place) *Database {
 	if s == nil {
 		return nil
 	}
 	for _, db := range s.Databases {
-		if db.Path == path {
+		if db.Path == p.path && db.DirID == p.id {
 			return db
 		}
 	}
@@ -88,7 +93,7 @@ func (s *Store) database(path string) *Database {
 }
 
 func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
-	s := &Store{owner: o, Layout: sl, Name: sl.Name, Databases: dbs, Up: true, Listed: true}
+	s := &Store{owner: o, Layout: sl, Name: sl.Name, Databases: dbs, Up: true, Listed: true, Whole: true}
 	s.Findings = append(s.Findings, sl.Findings...)
 	if sl.Segmented {
 		s.Segments = len(dbs)
@@ -96,7 +101,7 @@ func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
 	if prev != nil {
 		s.retired = prev.retired
 		for _, db := range prev.Databases {
-			if s.database(db.Path) == nil {
+			if s.database(place{path: db.Path, id: db.DirID}) == nil {
 				s.retired.Add(db.Counts)
 			}
 		}
@@ -115,6 +120,7 @@ func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
 		s.Counts.Add(db.Counts)
 		s.Up = s.Up && db.Up
 		s.Listed = s.Listed && db.Listed
+		s.Whole = s.Whole && db.wholeManifest
 		s.WALEnabled = either(s.WALEnabled, db.walEnabled)
 	}
 	if prev != nil {
@@ -127,6 +133,7 @@ func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
 	s.Families = sumFamilies(dbs)
 	s.LastSequence = sumSequences(dbs)
 	s.Offsets = s.durableOffsets(o)
+	s.compareLegacy(o)
 	s.Status = statusOf(dbs)
 	if s.Era == OffsetsCF && o.app.Running != nil && !*o.app.Running {
 		s.Closed = closedOf(dbs)
@@ -315,16 +322,19 @@ func (s *Store) durableOffsets(o owner) []Offset {
 				out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
 			}
 		}
-	} else {
+	} else if c := o.task.Checkpoint; c != nil {
 		topic := o.task.ChangelogTopic(o.app.ID, s.Name)
-		for _, c := range []*statedir.Checkpoint{o.task.Checkpoint, o.task.StoreCheckpoints[s.Name]} {
-			if c == nil {
-				continue
+		for _, e := range c.Entries {
+			if e.Topic == topic {
+				out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
 			}
-			for _, e := range c.Entries {
-				if e.Topic == topic && !hasOffset(out, e.Topic, e.Partition) {
-					out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
-				}
+		}
+	}
+	// The file of a custom store has its name, so whatever is in it is its own.
+	if c := o.task.StoreCheckpoints[s.Name]; c != nil {
+		for _, e := range c.Entries {
+			if !hasOffset(out, e.Topic, e.Partition) {
+				out = append(out, Offset{e.Topic, e.Partition, e.Offset, meaning})
 			}
 		}
 	}
@@ -336,6 +346,32 @@ func (s *Store) durableOffsets(o owner) []Offset {
 		return int(a.Partition) - int(b.Partition)
 	})
 	return out
+}
+
+// compareLegacy finds a .checkpoint from before 4.3 that says otherwise than a
+// store of 4.3: at the next start LegacyCheckpointingStateStore commits the
+// file's offsets into the store, whatever is there.
+func (s *Store) compareLegacy(o owner) {
+	c := o.task.Checkpoint
+	if s.Era != OffsetsCF || c == nil || o.task.Global {
+		return
+	}
+	topic := o.task.ChangelogTopic(o.app.ID, s.Name)
+	for _, e := range c.Entries {
+		if e.Topic != topic {
+			continue
+		}
+		own := "none"
+		for _, x := range s.Offsets {
+			if x.Topic == e.Topic && x.Partition == e.Partition {
+				own = strconv.FormatInt(x.Offset, 10)
+			}
+		}
+		if own != strconv.FormatInt(e.Offset, 10) {
+			s.Findings = append(s.Findings, finding.New(finding.LegacyCheckpoint, c.Path,
+				finding.Expected("%s, as the store has it", own), finding.Found("%d", e.Offset)))
+		}
+	}
 }
 
 func hasOffset(out []Offset, topic string, partition int32) bool {

@@ -12,6 +12,7 @@ package store
 
 import (
 	"path/filepath"
+	"slices"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/rocksfile/manifest"
@@ -156,6 +157,9 @@ type Store struct {
 	// Counts of flushes and compactions since the agent first saw the store,
 	// including what its MANIFEST then told of the time before.
 	Counts manifest.Counts
+	// Whole says that every MANIFEST was parsed to its end, so that what it
+	// tells is the state and not a part of it.
+	Whole bool
 	// Up says that the last look read everything that it needed, Listed that
 	// it could at least list the directories, so that sizes are known.
 	Up, Listed bool
@@ -179,7 +183,12 @@ type Task struct {
 // Application is everything of one application id.
 type Application struct {
 	Layout *statedir.Application
-	Tasks  []*Task
+	// Running says that its .lock is held. It is nil if that could not be
+	// asked, and where the answer cannot be true: a store is open although
+	// nobody holds .lock.
+	Running  *bool
+	Tasks    []*Task
+	Findings []finding.Finding
 }
 
 // StateDir is one state directory at one moment.
@@ -233,13 +242,58 @@ func newMemory(prev *StateDir) memory {
 func assemble(v *volume.Volume, layout *statedir.Dir, mem memory, dirty map[string]bool) *StateDir {
 	out := &StateDir{Layout: layout, Applications: make([]*Application, 0, len(layout.Applications))}
 	for _, al := range layout.Applications {
-		app := &Application{Layout: al, Tasks: make([]*Task, 0, len(al.Tasks))}
+		app := &Application{Layout: al, Running: al.Running, Findings: al.Findings, Tasks: make([]*Task, 0, len(al.Tasks))}
 		for _, tl := range al.Tasks {
 			app.Tasks = append(app.Tasks, assembleTask(v, al, tl, mem, dirty))
 		}
+		app.doubt(v)
 		out.Applications = append(out.Applications, app)
 	}
 	return out
+}
+
+// doubt asks .lock again where a store is open and .lock was free: it may have
+// been taken meanwhile. If it is still free, something is wrong.
+func (a *Application) doubt(v *volume.Volume) {
+	if a.Running == nil || *a.Running {
+		return
+	}
+	open := a.openStore()
+	if open == "" {
+		return
+	}
+	held, err := a.Layout.AskLock(v)
+	switch {
+	case err != nil || !held:
+		a.Running = nil
+		a.Findings = append(slices.Clip(a.Findings), finding.New(finding.LockWithoutAppLock, filepath.Join(a.Layout.Path, ".lock"),
+			finding.Expected("held, as long as a store is open"), finding.Found("free, while %s is held", volume.Text(open))))
+	default:
+		a.Running = &held
+	}
+	for _, t := range a.Tasks {
+		for i, s := range t.Stores {
+			if s.Closed != "" {
+				c := *s
+				c.Closed = "" // not at rest
+				t.Stores[i] = &c
+			}
+		}
+	}
+}
+
+// openStore gives a LOCK of the application that is held, "" if none is.
+func (a *Application) openStore() string {
+	for _, t := range a.Tasks {
+		for _, s := range t.Stores {
+			for _, db := range s.Databases {
+				if db.InUse != nil && *db.InUse {
+					return db.LockPath()
+				}
+			}
+		}
+	}
+	return ""
 }
 
 func assembleTask(v *volume.Volume, al *statedir.Application, tl *statedir.Task, mem memory, dirty map[string]bool) *Task {
@@ -251,6 +305,9 @@ func assembleTask(v *volume.Volume, al *statedir.Application, tl *statedir.Task,
 			t.Findings = append(t.Findings, finding.New(finding.ForeignDirectory, sl.Path,
 				finding.Found("%d bytes", s.Sizes.Total())))
 			continue
+		}
+		if slices.ContainsFunc(t.Stores, func(o *Store) bool { return o.Name == s.Name }) {
+			t.Findings = append(t.Findings, finding.New(finding.SameStoreName, sl.Path))
 		}
 		t.Stores = append(t.Stores, s)
 	}

@@ -34,7 +34,13 @@ type offsets struct {
 	status    Status
 	hasKey    bool   // there is a <topic>-<partition> key
 	newestSeq uint64 // sequence number of the newest such key
-	source    []uint64
+	source    []source
+}
+
+// source is a table that was read for it.
+type source struct {
+	number uint64
+	info   volume.Info
 }
 
 // OffsetEntry is one key <topic>-<partition> of the family offsets. Offset -4
@@ -104,13 +110,16 @@ func (f *Family) addLevel(file *manifest.File) {
 // newOffsets says whether the tables of the family offsets have to be read:
 // not if the last look has read the same ones.
 func (r *reading) newOffsets(mf *manifest.Family) bool {
-	return r.prev == nil || !r.prev.offsets.known || !slices.Equal(r.prev.offsets.source, numbers(mf))
+	return r.prev == nil || !r.prev.offsets.known || !slices.Equal(r.prev.offsets.source, r.sources(mf))
 }
 
-func numbers(mf *manifest.Family) []uint64 {
-	out := make([]uint64, len(mf.Files))
+// sources identifies the tables by number, inode, size and time: numbers come
+// again in a store that was made anew.
+func (r *reading) sources(mf *manifest.Family) []source {
+	out := make([]source, len(mf.Files))
 	for i := range mf.Files {
-		out[i] = mf.Files[i].Number
+		n := mf.Files[i].Number
+		out[i] = source{n, r.l.tables[n]}
 	}
 	return out
 }
@@ -237,7 +246,7 @@ func (o *rawOffsets) collect(tab *sst.Table, size int64) error {
 }
 
 func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
-	out := offsets{known: true, source: numbers(mf)}
+	out := offsets{known: true, source: r.sources(mf)}
 	for key, v := range raw.newest {
 		if v.deleted || key == "position" {
 			continue

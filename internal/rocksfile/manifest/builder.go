@@ -185,6 +185,11 @@ func (b *builder) change(e *edit) *Error {
 		if e.hasNext {
 			f.Counts.Add(counts)
 			b.Counts.Add(counts)
+			if counts.Flushes > 0 {
+				for i := range e.added {
+					f.LastFlush = max(f.LastFlush, e.added[i].Number)
+				}
+			}
 		}
 	}
 	return b.note(e, f)

@@ -73,6 +73,9 @@ type Family struct {
 	Files     []File // live tables, by level, then number
 	Blobs     []Blob // blob files that the MANIFEST has added, by number
 	Counts    Counts
+	// LastFlush is the highest number of a table that a flush has written since
+	// this MANIFEST was begun, live or not; 0 if none has.
+	LastFlush uint64
 }
 
 // File is a live table.

@@ -96,7 +96,8 @@ func TestAppliesEdits(t *testing.T) {
 				Files: []manifest.File{
 					{Number: 12, Size: 1200, SmallestSeq: 8, LargestSeq: 9, CreationTime: 1796061472, PathID: 3},
 					{Number: 13, Size: 1300, Level: 2}, {Number: 16, Size: 1600, Level: 2}},
-				Counts: manifest.Counts{Flushes: 3, FlushedBytes: 4100, Compactions: 1, CompactionReadBytes: 2900, CompactionWrittenBytes: 2900}},
+				Counts:    manifest.Counts{Flushes: 3, FlushedBytes: 4100, Compactions: 1, CompactionReadBytes: 2900, CompactionWrittenBytes: 2900},
+				LastFlush: 15},
 			{ID: 2, Name: "offsets", Comparator: bytewise, LogNumber: 4},
 		},
 		LastSequence: 200, NextFile: 30, MinLogToKeep: 3, PrevLog: 1, MaxFamily: 3, DBID: "the-id",

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+// aliveLimit is how long the loop may stand still before /livez fails. It turns
+// once a second and never waits for the disk.
+const aliveLimit = 15 * time.Second
+
+// Hook is the kubelet's listener: never TLS, never authentication. Its calls
+// are not limited but by [HookConnections]: a call that were turned away would
+// let SIGTERM go.
+func Hook(p Prober, g Gate) http.Handler {
+	r := chi.NewRouter()
+	// Old kubelets make the URL from host:port/ and a path with its slash.
+	r.Use(answerWithin(answerTimeout), middleware.CleanPath)
+	r.Get("/prestop", func(w http.ResponseWriter, req *http.Request) {
+		wait, err := waits(req)
+		if err != nil {
+			writeJSON(w, http.StatusBadRequest, problem{Error: err.Error()})
+			return
+		}
+		ans, err := g.Prestop(req.Context(), wait)
+		if err != nil {
+			return // the caller has hung up
+		}
+		// The kubelet ignores the status; one JSON object below the 10 KiB
+		// at which it stops listening.
+		writeJSON(w, http.StatusOK, ans)
+	})
+	r.Get("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		verdict(w, p.Alive(aliveLimit), "the loop of the agent stands still")
+	})
+	ready := func(w http.ResponseWriter, _ *http.Request) { verdict(w, p.Snapshot() != nil, notReady) }
+	r.Get("/readyz", ready)
+	// There is no guard to wait for: ready is started.
+	r.Get("/startupz", ready)
+	return r
+}
+
+// waits reads ?wait, which is false if it is not there.
+func waits(req *http.Request) (bool, error) {
+	text := req.URL.Query().Get("wait")
+	if text == "" {
+		return false, nil
+	}
+	wait, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("wait=%q is neither 1 nor 0", text)
+	}
+	return wait, nil
+}
+
+func verdict(w http.ResponseWriter, ok bool, reason string) {
+	if ok {
+		writeText(w, http.StatusOK, "ok\n")
+		return
+	}
+	writeText(w, http.StatusServiceUnavailable, reason+"\n")
+}

@@ -1,0 +1,160 @@
+package shutdown
+
+import (
+	"fmt"
+	"time"
+
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// app is one application whose locks are asked.
+type app struct {
+	v  *volume.Volume
+	a  *store.Application
+	id string
+}
+
+// moment is what the locks say at one time.
+type moment struct {
+	snap *probe.Snapshot
+	held []app // hold .lock, or a LOCK below a .lock that is free
+	// unknown says why it cannot be told of something whether it runs; ""
+	// if it can be told of everything.
+	unknown string
+}
+
+// nothing says that no application runs, for sure.
+func (m *moment) nothing() bool { return len(m.held) == 0 && m.unknown == "" }
+
+// first asks all locks. The list of applications is from the picture; before
+// there is one it waits for it.
+func (g *Gate) first(deadline time.Time) moment {
+	for {
+		if snap := g.cfg.Snapshot(); snap != nil {
+			return g.ask(snap)
+		}
+		if time.Now().After(deadline) || g.ending() {
+			return moment{unknown: "the state directory has not been read yet"}
+		}
+		g.sleep(poll)
+	}
+}
+
+// next asks again those locks that were held; everything where something was
+// unknown, because it may have become known.
+func (g *Gate) next(m moment) moment {
+	if snap := g.cfg.Snapshot(); m.unknown != "" && snap != nil && snap != m.snap {
+		return g.ask(snap)
+	}
+	now := moment{snap: m.snap}
+	if m.snap == nil {
+		return m
+	}
+	for _, x := range m.held {
+		now.add(x)
+	}
+	if now.unknown == "" && len(now.held) == 0 {
+		now.unknown = unreadable(m.snap)
+	}
+	return now
+}
+
+// ask asks every lock of a picture now.
+func (g *Gate) ask(snap *probe.Snapshot) moment {
+	m := moment{snap: snap, unknown: unreadable(snap)}
+	for i, d := range snap.StateDirs {
+		for _, a := range d.Applications {
+			m.add(app{g.cfg.Volumes[i], a, volume.Text(a.Layout.ID)})
+		}
+	}
+	return m
+}
+
+// add asks one application. .lock is released last, so that a LOCK below a free
+// one means that .lock was removed or replaced.
+func (m *moment) add(x app) {
+	held, err := x.a.Layout.AskLock(x.v)
+	switch {
+	case err != nil:
+		m.unknown = err.Error()
+	case held || x.open():
+		m.held = append(m.held, x)
+	}
+}
+
+// open says that a LOCK is held which the picture, too, shows as held.
+func (x app) open() bool {
+	for _, db := range x.locked() {
+		if held(x.v, db) {
+			return true
+		}
+	}
+	return false
+}
+
+// locked are the databases whose LOCK the picture shows as held.
+func (x app) locked() (out []*store.Database) {
+	for _, t := range x.a.Tasks {
+		for _, s := range t.Stores {
+			for _, db := range s.Databases {
+				if db.InUse != nil && *db.InUse {
+					out = append(out, db)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func held(v *volume.Volume, db *store.Database) bool {
+	l, err := volume.Do(v, db.Path, func(fs volume.FS) (volume.Lock, error) { return fs.Lock(db.LockPath()) })
+	return err == nil && l.Held
+}
+
+// closingLook is the time between the two looks that tell an application that
+// closes its stores from one that runs.
+const closingLook = 40 * time.Millisecond
+
+// closing says that an application has begun to close: a LOCK that is held now
+// is free a moment later, while .lock is held. The picture alone cannot tell:
+// it may be older than the last store that was closed for other reasons.
+func (m *moment) closing() bool {
+	type open struct {
+		v  *volume.Volume
+		db *store.Database
+	}
+	var before []open
+	for _, x := range m.held {
+		for _, db := range x.locked() {
+			if held(x.v, db) {
+				before = append(before, open{x.v, db})
+			}
+		}
+	}
+	if len(before) == 0 {
+		return false
+	}
+	time.Sleep(closingLook)
+	for _, o := range before {
+		if !held(o.v, o.db) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable says which state directory could not be read, so that nothing can
+// be said of what runs in it. One that does not exist has nothing in it.
+func unreadable(snap *probe.Snapshot) string {
+	for _, d := range snap.StateDirs {
+		for _, f := range d.Layout.Findings {
+			if f.Code == finding.StateDirIsApplication || f.Severity == finding.Unreadable && f.Code != finding.StateDirMissing {
+				return fmt.Sprintf("%s: %s (%s)", volume.Text(d.Layout.Path), f.Text, f.Code)
+			}
+		}
+	}
+	return ""
+}
