@@ -9,20 +9,16 @@ import (
 )
 
 // limitMemory makes the garbage collector keep to the container's memory limit,
-// which it does not look at by itself. $GOMEMLIMIT wins. It returns the limit in
-// bytes, 0 if there is none.
-func limitMemory(cgroup fs.FS) int64 {
+// which it does not look at by itself. $GOMEMLIMIT wins.
+func limitMemory(cgroup fs.FS) {
 	if os.Getenv("GOMEMLIMIT") != "" {
-		return 0
+		return
 	}
-	limit := containerMemory(cgroup)
-	if limit > 0 {
+	if limit := containerMemory(cgroup); limit > 0 {
 		// The rest is for what the runtime does not count: stacks of threads,
 		// page tables, the kernel's buffers.
-		limit = limit / 10 * 9
-		debug.SetMemoryLimit(limit)
+		debug.SetMemoryLimit(limit / 10 * 9)
 	}
-	return limit
 }
 
 // containerMemory reads the limit of the cgroup that a container sees as its

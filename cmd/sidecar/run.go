@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ func (c *runCmd) Run(s *streams) error {
 	if err := server.CheckWebConfig(c.WebConfigFile); err != nil {
 		return err
 	}
+	limitMemory(os.DirFS("/sys/fs/cgroup"))
 	var events event.Stream
 	events.Listen(event.Log(c.logger(s.stderr), logHold, time.Now))
 
@@ -133,6 +135,7 @@ func (r *running) serve(told context.Context) error {
 		end()
 	})
 	g.Add(func() error { return r.watch.Run(alive) }, func(error) { end() })
+	g.Add(func() error { advise(alive, os.Getuid(), r.watch.Snapshot, r.events); return nil }, func(error) { end() })
 	for _, l := range r.listeners {
 		g.Add(l.Serve, func(error) { l.Stop(closeGrace) })
 	}

@@ -11,6 +11,14 @@ type Started struct {
 	StateDirs []string
 }
 
+// Advice: something about the way in which the agent is run that will get in
+// its way. Code is stable.
+type Advice struct {
+	Code    string // "runs-as-root", "runs-as-other-user", "state-dir-not-persistent"
+	Subject string // what it is about
+	Text    string // one sentence
+}
+
 // Stopping: the agent ends, and why.
 type Stopping struct{ Reason string }
 
@@ -128,6 +136,7 @@ func (PrestopEnded) turn()       {}
 // Level, Message and Attrs make each of them an Event.
 
 func (Started) Level() slog.Level            { return slog.LevelInfo }
+func (Advice) Level() slog.Level             { return slog.LevelWarn }
 func (Stopping) Level() slog.Level           { return slog.LevelInfo }
 func (Listening) Level() slog.Level          { return slog.LevelInfo }
 func (Waiting) Level() slog.Level            { return slog.LevelWarn }
@@ -154,6 +163,7 @@ func (f FindingAppeared) Level() slog.Level {
 }
 
 func (Started) Message() string            { return "started" }
+func (Advice) Message() string             { return "advice" }
 func (Stopping) Message() string           { return "stopping" }
 func (Listening) Message() string          { return "listening" }
 func (Waiting) Message() string            { return "state directory does not exist yet, waiting for it" }
@@ -181,6 +191,9 @@ func (ServerTrouble) Message() string { return "trouble of a listener" }
 
 func (e Started) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("version", e.Version), slog.Any("state_dirs", e.StateDirs)}
+}
+func (e Advice) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("code", e.Code), slog.String("subject", e.Subject), slog.String("text", e.Text)}
 }
 func (e Stopping) Attrs() []slog.Attr { return []slog.Attr{slog.String("reason", e.Reason)} }
 func (e Listening) Attrs() []slog.Attr {

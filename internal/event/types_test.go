@@ -32,6 +32,7 @@ var every = []Event{
 	PrestopBegan{Trigger: "none", Budget: time.Second, Running: []string{"app"}},
 	PrestopEnded{Outcome: "observed", Waited: time.Second, Held: []string{"app"}},
 	HookUnreachable{Address: "127.0.0.1:9879"},
+	Advice{Code: "runs-as-root", Subject: "sidecar", Text: "text"},
 	StopDelayed{Limit: time.Second, Held: []string{"app"}},
 	ServerTrouble{Listener: "metrics", Kind: "tls", Text: "EOF"},
 }

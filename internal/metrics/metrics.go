@@ -119,8 +119,13 @@ func Handler(cfg Config) http.Handler {
 // negotiate takes OpenMetrics where the scraper asks for it, text otherwise:
 // the mirrored series have no protobuf form.
 func negotiate(h http.Header) expfmt.Format {
-	if f := expfmt.NegotiateIncludingOpenMetrics(h); f.FormatType() == expfmt.TypeOpenMetrics {
+	open, err := expfmt.NewOpenMetricsFormat(expfmt.OpenMetricsVersion_1_0_0)
+	text := expfmt.NewFormat(expfmt.TypeTextPlain)
+	if err != nil { // there is such a version
+		return text
+	}
+	if f := expfmt.NegotiateAccept(h, text, open); f.FormatType() == expfmt.TypeOpenMetrics {
 		return f
 	}
-	return expfmt.NewFormat(expfmt.TypeTextPlain)
+	return text
 }
