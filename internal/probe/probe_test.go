@@ -549,3 +549,48 @@ func (h hangingFS) Stat(string) (volume.Info, error) {
 	<-h.release
 	return volume.Info{}, syscall.EIO
 }
+
+// BenchmarkWatches asks the kernel for events of 3,000 directories, as an agent
+// does at its start.
+func BenchmarkWatches(b *testing.B) {
+	dir := b.TempDir()
+	const n = 3000
+	for i := range n {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprint(i)), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	v := volume.New(volume.OS())
+	var cpu time.Duration
+	usage := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for range b.N {
+		w, err := fsnotify.NewWatcher()
+		if err != nil {
+			b.Fatal(err)
+		}
+		begun := usage()
+		for i := range n {
+			path := filepath.Join(dir, fmt.Sprint(i))
+			if _, err := volume.Do(v, path, func(fs volume.FS) (volume.ID, error) {
+				if err := fs.Watch(path, w.Add); err != nil {
+					return volume.ID{}, err
+				}
+				info, err := fs.Stat(path)
+				return info.ID(), err
+			}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		cpu += usage() - begun
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(cpu.Microseconds())/1e3/float64(b.N), "ms-cpu")
+}
