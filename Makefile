@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: build
 build: ## bin/sidecar, one static binary
@@ -21,6 +21,14 @@ run: ## the sidecar over a stored state directory, or over STATE_DIR=/path
 .PHONY: test
 test: ## every test with the race detector, and go vet
 	@scripts/test
+
+.PHONY: test-streams
+test-streams: ## real Kafka Streams 2.8 to 4.4 against a real broker (needs a JDK and Maven)
+	@scripts/test-streams
+
+.PHONY: test-live
+test-live: ## the agent for five minutes beside each of two live versions
+	@LIVE=5m scripts/test-streams -run TestLive
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint
