@@ -15,8 +15,12 @@ build: ## bin/sidecar, one static binary
 	@scripts/build
 
 .PHONY: run
-run: ## the sidecar over a stored state directory, or over STATE_DIR=/path
+run: ## the sidecar beside a live application, or over STATE_DIR=/path
 	@scripts/run
+
+.PHONY: run-stored
+run-stored: ## the sidecar over a stored copy of real state directories
+	@STORED=1 scripts/run
 
 .PHONY: test
 test: ## every test with the race detector, and go vet

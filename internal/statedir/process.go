@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/volume"
@@ -14,6 +15,13 @@ import (
 // maxProcessFile bounds kafka-streams-process-metadata, in bytes; a real one
 // has 52.
 const maxProcessFile = 64 << 10
+
+// Streams creates the file and then writes into it, so that a look can meet it
+// empty: what is broken is looked at again.
+const (
+	processLooks = 2
+	processPause = 20 * time.Millisecond
+)
 
 // processFile is what a look found in kafka-streams-process-metadata.
 type processFile struct {
@@ -31,13 +39,19 @@ func readProcess(fsys volume.FS, dir string, e *volume.Info, mem *memory) proces
 	if known, ok := mem.processes[dir]; ok && known.stamp == stampOf(info) {
 		return known
 	}
-	data, info, err := readFile(fsys, join(dir, e.Name), info, maxProcessFile)
-	if err != nil {
-		return processFile{err: err}
+	var f processFile
+	for look := 0; ; look++ {
+		data, info, err := readFile(fsys, join(dir, e.Name), info, maxProcessFile)
+		if err != nil {
+			return processFile{err: err}
+		}
+		f.stamp = stampOf(info)
+		f.id, f.broken = ParseProcess(data)
+		if f.broken == nil || look == processLooks {
+			return f
+		}
+		time.Sleep(processPause)
 	}
-	f := processFile{stamp: stampOf(info)}
-	f.id, f.broken = ParseProcess(data)
-	return f
 }
 
 func (f *processFile) problem(path string) (finding.Finding, bool) {

@@ -307,20 +307,21 @@ func (r *reading) read() (again bool) {
 		r.db.empty = true
 		return false
 	}
-	r.readOptions()
-	again = r.readManifest()
+	again = r.readOptions()
+	again = r.readManifest() || again
 	if r.db.state == nil {
 		return again
 	}
 	return r.readTables() || again
 }
 
-func (r *reading) readOptions() {
+func (r *reading) readOptions() (again bool) {
 	i := &r.l.options
 	if i.Name == "" {
 		r.db.Findings = append(r.db.Findings, finding.New(finding.OptionsUnparsed, r.db.Path,
 			finding.Expected("OPTIONS-NNNNNN"), finding.Found("no such file")))
-		return
+		// The last file that an open writes: it may be on its way.
+		return r.db.InUse != nil && *r.db.InUse
 	}
 	if p := r.prev; p != nil && p.optionsFile == *i {
 		r.db.optionsFile, r.db.optionsFamilies, r.db.RocksDBVersion = p.optionsFile, p.optionsFamilies, p.RocksDBVersion
@@ -329,7 +330,7 @@ func (r *reading) readOptions() {
 				r.db.Findings = append(r.db.Findings, f)
 			}
 		}
-		return
+		return false
 	}
 	path := r.path(i.Name)
 	data, _, err := volume.ReadFile(r.fs, path, optionsLimit)
@@ -340,13 +341,14 @@ func (r *reading) readOptions() {
 			r.db.Findings = append(r.db.Findings, f)
 			r.db.settled = false
 		}
-		return
+		return false
 	}
 	r.db.optionsFile = *i
 	r.db.RocksDBVersion, r.db.optionsFamilies = options.Summary(data)
 	if line, ok := options.FirstStrange(data); ok {
 		r.db.Findings = append(r.db.Findings, OptionsFinding(line, path))
 	}
+	return false
 }
 
 func (r *reading) readManifest() (again bool) {
