@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
 )
@@ -359,4 +361,28 @@ func ask(t *testing.T, method, url string) (status int, body string) {
 		t.Error(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// F03: the kubelet ignores the status code of a hook and takes any answer for
+// success, so that only the body and the metrics can tell how it went.
+func TestCaseF03(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	a := startAgent(t, "--state-dir", dir, "--prestop-timeout=1s")
+	holder.Hold(t, filepath.Join(dir, "alos391", ".lock"))
+	resp, err := http.Get(a.hook + "/prestop?wait=1") //nolint:noctx // bounded by the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var ans shutdown.Answer
+	if err := json.NewDecoder(resp.Body).Decode(&ans); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", resp.StatusCode, err)
+	}
+	if ans.Outcome != shutdown.Timeout || len(ans.Held) != 1 || ans.WaitedSeconds < 1 {
+		t.Errorf("%+v, want a timeout after 1 s with one application held", ans)
+	}
+	a.until(t, "the counter", func() bool {
+		return strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="timeout"} 1`)
+	})
 }

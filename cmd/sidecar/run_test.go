@@ -178,11 +178,11 @@ func TestAgentSeesChanges(t *testing.T) {
 	a.until(t, "the end of the store", func() bool { return !strings.Contains(a.get(t, a.metrics), `store="kv",task_id="1_0"`) })
 }
 
-// TestHook: a process that holds the locks as Streams does lets go of them one
+// TestCaseF10: the application ends while a hook waits. A process that holds the locks as Streams does lets go of them one
 // after the other; the answer comes at most 50 ms after the last one. On a
 // loaded machine a single attempt may be late by itself, so the best of several
 // counts.
-func TestHook(t *testing.T) {
+func TestCaseF10(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
 	a := startAgent(t, "--state-dir", dir, "--prestop-timeout=30s")

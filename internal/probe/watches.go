@@ -74,10 +74,6 @@ func (w *watches) sync(vs []*volume.Volume, dirs []*store.StateDir) (added int, 
 	if w.source == nil {
 		return 0, w.cause
 	}
-	type place struct {
-		v  *volume.Volume
-		id volume.ID // zero if the layout does not say
-	}
 	want := map[string]place{}
 	for i, d := range dirs {
 		if d.Layout.Missing || d.Layout.Resolved == "" {
@@ -107,25 +103,39 @@ func (w *watches) sync(vs []*volume.Volume, dirs []*store.StateDir) (added int, 
 		if _, ok := w.dirs[dir]; ok || w.muted[dir] {
 			continue
 		}
-		id, err := volume.Do(p.v, dir, func(fs volume.FS) (volume.ID, error) {
-			if err := fs.Watch(dir, w.source.Add); err != nil {
-				return volume.ID{}, err
-			}
-			info, err := fs.Stat(dir)
-			return info.ID(), err
-		})
-		switch volume.ClassOf(err) {
+		switch err := w.add(dir, p); volume.ClassOf(err) {
 		case volume.Gone, volume.Denied: // nothing to be seen there by polling either
 		default:
 			if err != nil {
 				polls = err
 				continue
 			}
-			w.dirs[dir] = id
 			added++
 		}
 	}
 	return added, polls
+}
+
+// place is a directory to be watched.
+type place struct {
+	v  *volume.Volume
+	id volume.ID // zero if the layout does not say
+}
+
+// add asks for events of one directory. If another directory has got its path
+// since the look, the next one will tell, because the identities differ.
+func (w *watches) add(dir string, p place) error {
+	id, err := volume.Do(p.v, dir, func(fs volume.FS) (volume.ID, error) {
+		if err := fs.Watch(dir, w.source.Add); err != nil || p.id != (volume.ID{}) {
+			return p.id, err
+		}
+		info, err := fs.Stat(dir)
+		return info.ID(), err
+	})
+	if err == nil {
+		w.dirs[dir] = id
+	}
+	return err
 }
 
 type errSilent string
