@@ -41,3 +41,17 @@ targets() {
 		NF == 1 && $1 ~ prefix { names[n++] = $1 }
 		$1 == "ok" { for (i = 0; i < n; i++) print $2, names[i]; n = 0 }'
 }
+
+# Installs packages where that needs no question: as root, or with a sudo that
+# asks for no password.
+apt_install() {
+	command -v apt-get >/dev/null || return 1
+	local as_root=()
+	if ((EUID != 0)); then
+		{ command -v sudo >/dev/null && sudo -n true; } 2>/dev/null || return 1
+		as_root=(sudo -n)
+	fi
+	local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120)
+	printf '%s: installing %s\n' "${0##*/}" "$*" >&2
+	{ "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"; } </dev/null >&2
+}
