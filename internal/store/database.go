@@ -83,13 +83,17 @@ type Database struct {
 }
 
 // lookDatabase reads one database directory, or gives prev back if nothing in
-// it has changed. It never fails: an error is a finding.
+// it has changed. It never fails: an error is a finding. A directory that is
+// gone since the layout was read, as a segment that has expired, gives nil.
 func lookDatabase(v *volume.Volume, p place, prev *Database) *Database {
 	db, err := volume.Do(v, p.path, func(fs volume.FS) (*Database, error) {
 		return readDatabase(fs, p, prev)
 	})
 	if err == nil {
 		return db
+	}
+	if volume.IsGone(err) {
+		return nil
 	}
 	// What was known before is out of date by an unknown amount: only the
 	// counters, which cannot go back, are kept.

@@ -49,7 +49,9 @@ func look(v *volume.Volume, o owner, sl *statedir.Store, prev *Store, dirty map[
 			db = lookDatabase(v, p, before)
 		}
 		same = same && db == before
-		dbs = append(dbs, db)
+		if db != nil {
+			dbs = append(dbs, db)
+		}
 	}
 	if same {
 		return prev

@@ -340,3 +340,27 @@ func TestSameStoreName(t *testing.T) {
 		t.Error("no finding for two stores of one name")
 	}
 }
+
+// TestVanishedSegment: a segment that expires between the look at the layout and
+// the look at it is no finding, and what it has counted stays counted.
+func TestVanishedSegment(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	v := volume.New(volume.OS())
+	first := store.Scan(v, dir, nil)
+	before := storeOf(t, first, "1_0", "win")
+	segment := filepath.Join(dir, "alos391", "1_0", "win", "win.1796062500000")
+	if err := os.RemoveAll(segment); err != nil {
+		t.Fatal(err)
+	}
+	// As an event in the segment calls for it, before the layout is read anew.
+	second := first.Refresh(v, map[string]bool{segment: true})
+	s := storeOf(t, second, "1_0", "win")
+	if len(s.Findings) > 0 || !s.Up || s.Segments != 1 {
+		t.Errorf("findings %v, up %v, %d segments", s.Findings, s.Up, s.Segments)
+	}
+	third := storeOf(t, store.Scan(v, dir, second), "1_0", "win")
+	if before.Counts.Flushes != 2 || s.Counts.Flushes != 2 || third.Counts.Flushes != 2 {
+		t.Errorf("flushes %d, %d, %d, want 2 each time", before.Counts.Flushes, s.Counts.Flushes, third.Counts.Flushes)
+	}
+}

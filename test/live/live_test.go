@@ -69,6 +69,8 @@ func TestLive(t *testing.T) {
 			for time.Since(begun) < duration(t) {
 				time.Sleep(2 * time.Second)
 				s.expectUp()
+				s.events(app, "flush_finished")
+				s.events(app, "compaction_finished")
 			}
 			load.Stop()
 			s.compare(app)
@@ -112,6 +114,9 @@ func task(t *testing.T, app *streams.App) string {
 type sidecar struct {
 	t                    *testing.T
 	metrics, admin, hook string
+	// counted is how often each kind of event stood in the logs of each
+	// database, those of segments that have expired too.
+	counted map[string]map[string]int
 }
 
 func build(t *testing.T) string {
@@ -286,18 +291,32 @@ func (s *sidecar) compare(app *streams.App) {
 // events counts one kind of event in RocksDB's logs of each store.
 func (s *sidecar) events(app *streams.App, kind string) map[string]float64 {
 	s.t.Helper()
-	out := map[string]float64{}
+	now := map[string]int{} // by store and database
 	s.walk(app, func(store, path string, _ int64) {
 		if !strings.HasPrefix(filepath.Base(path), "LOG") {
 			return
 		}
-		out[store] += 0
 		data, err := os.ReadFile(path)
+		if os.IsNotExist(err) { // the segment has expired
+			return
+		}
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		out[store] += float64(strings.Count(string(data), fmt.Sprintf(`"event": %q`, kind)))
+		now[store+" "+filepath.Dir(path)] += strings.Count(string(data), fmt.Sprintf(`"event": %q`, kind))
 	})
+	if s.counted == nil {
+		s.counted = map[string]map[string]int{}
+	}
+	if s.counted[kind] == nil {
+		s.counted[kind] = map[string]int{}
+	}
+	out := map[string]float64{}
+	maps.Copy(s.counted[kind], now)
+	for key, n := range s.counted[kind] {
+		store, _, _ := strings.Cut(key, " ")
+		out[store] += float64(n)
+	}
 	return out
 }
 
