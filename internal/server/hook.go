@@ -35,13 +35,15 @@ func Hook(p Prober, g Gate) http.Handler {
 		// at which it stops listening.
 		writeJSON(w, http.StatusOK, ans)
 	})
-	r.Get("/livez", func(w http.ResponseWriter, _ *http.Request) {
+	live := func(w http.ResponseWriter, _ *http.Request) {
 		verdict(w, p.Alive(aliveLimit), "the loop of the agent stands still")
-	})
+	}
 	ready := func(w http.ResponseWriter, _ *http.Request) { verdict(w, p.Snapshot() != nil, notReady) }
-	r.Get("/readyz", ready)
 	// There is no guard to wait for: ready is started.
-	r.Get("/startupz", ready)
+	for path, probe := range map[string]http.HandlerFunc{"/livez": live, "/readyz": ready, "/startupz": ready} {
+		r.Get(path, probe)
+		r.Head(path, probe) // what some probes and load balancers use
+	}
 	return r
 }
 

@@ -33,6 +33,10 @@ const (
 	moving = 10
 )
 
+// beingMade is how long after its newest file a store in use may still be on
+// its way into being.
+const beingMade = 10 * time.Second
+
 // tailBytes of a MANIFEST are remembered, to tell a file that has grown from
 // another one that has got its number and its inode.
 const tailBytes = 64
@@ -183,6 +187,7 @@ type listing struct {
 	walFiles    int
 	walWritten  int64
 	newestWAL   uint64
+	newestMod   int64 // the latest st_mtim of a file, nanoseconds
 	hasLock     bool
 	hasCurrent  bool
 	manifests   int
@@ -217,6 +222,7 @@ func list(fs volume.FS, dir string) (*listing, error) {
 
 func (l *listing) add(i *volume.Info) {
 	name := i.Name
+	l.newestMod = max(l.newestMod, i.ModNanos)
 	switch {
 	case name == "CURRENT":
 		l.hasCurrent = true
@@ -311,21 +317,26 @@ func (r *reading) read() (again bool) {
 		r.db.empty = true
 		return false
 	}
-	again = r.readOptions()
-	again = r.readManifest() || again
+	r.readOptions()
+	again = r.readManifest()
 	if r.db.state == nil {
 		return again
 	}
 	return r.readTables() || again
 }
 
-func (r *reading) readOptions() (again bool) {
+func (r *reading) readOptions() {
 	i := &r.l.options
 	if i.Name == "" {
+		// The last file that an open writes: as long as the store is in use it
+		// may be on its way, and nothing depends on it.
+		if r.inUse() {
+			r.db.settled = false
+			return
+		}
 		r.db.Findings = append(r.db.Findings, finding.New(finding.OptionsUnparsed, r.db.Path,
 			finding.Expected("OPTIONS-NNNNNN"), finding.Found("no such file")))
-		// The last file that an open writes: it may be on its way.
-		return r.db.InUse != nil && *r.db.InUse
+		return
 	}
 	if p := r.prev; p != nil && p.optionsFile == *i {
 		r.db.optionsFile, r.db.optionsFamilies, r.db.RocksDBVersion = p.optionsFile, p.optionsFamilies, p.RocksDBVersion
@@ -334,7 +345,7 @@ func (r *reading) readOptions() (again bool) {
 				r.db.Findings = append(r.db.Findings, f)
 			}
 		}
-		return false
+		return
 	}
 	path := r.path(i.Name)
 	data, _, err := volume.ReadFile(r.fs, path, optionsLimit)
@@ -345,17 +356,24 @@ func (r *reading) readOptions() (again bool) {
 			r.db.Findings = append(r.db.Findings, f)
 			r.db.settled = false
 		}
-		return false
+		return
 	}
 	r.db.optionsFile = *i
 	r.db.RocksDBVersion, r.db.optionsFamilies = options.Summary(data)
 	if line, ok := options.FirstStrange(data); ok {
 		r.db.Findings = append(r.db.Findings, OptionsFinding(line, path))
 	}
-	return false
 }
 
+func (r *reading) inUse() bool { return r.db.InUse != nil && *r.db.InUse }
+
 func (r *reading) readManifest() (again bool) {
+	if !r.l.hasCurrent && r.inUse() && time.Since(time.Unix(0, r.l.newestMod)) < beingMade {
+		// RocksDB makes the MANIFEST before CURRENT, and on a slow volume
+		// there is time between the two.
+		r.db.empty, r.db.settled = true, false
+		return false
+	}
 	if !r.l.hasCurrent {
 		r.defect(finding.New(finding.CurrentMissing, r.path("CURRENT"),
 			finding.Found("%d MANIFEST and %d table files without it", r.l.manifests, len(r.l.tables))))

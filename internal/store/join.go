@@ -41,7 +41,7 @@ func look(v *volume.Volume, o owner, sl *statedir.Store, prev *Store, dirty map[
 		}
 	}
 	dbs := make([]*Database, 0, len(places))
-	same := prev != nil && len(prev.Databases) == len(places) && prev.sameOutside(o, sl)
+	same := prev != nil && !prev.doubted && len(prev.Databases) == len(places) && prev.sameOutside(o, sl)
 	for _, p := range places {
 		before := prev.database(p)
 		db := before

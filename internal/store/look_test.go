@@ -364,3 +364,51 @@ func TestVanishedSegment(t *testing.T) {
 		t.Errorf("flushes %d, %d, %d, want 2 each time", before.Counts.Flushes, s.Counts.Flushes, third.Counts.Flushes)
 	}
 }
+
+// TestDoubtPasses: once the doubt about a lock is over, the picture is that of a
+// fresh scan again.
+func TestDoubtPasses(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "4.4.0", "closed-clean")
+	v := volume.New(volume.OS())
+	s := store.Scan(v, dir, nil)
+	h := holder.Hold(t, filepath.Join(dir, "alos440", "1_0", "rocksdb", "kv", "LOCK"))
+	if s = store.Scan(v, dir, s); s.Applications[0].Running != nil {
+		t.Fatal("no doubt")
+	}
+	h.Kill()
+	s = store.Scan(v, dir, s)
+	n := 0
+	s.Stores(func(_ *store.Application, task *store.Task, st *store.Store) {
+		if n++; st.Closed != store.Clean {
+			t.Errorf("%s %s: closed %q, want clean", task.Layout.ID, st.Name, st.Closed)
+		}
+	})
+	if n != 9 || s.Applications[0].Running == nil {
+		t.Errorf("%d stores, running %v", n, s.Applications[0].Running)
+	}
+}
+
+// TestBeingMade: a store that RocksDB is just making has no CURRENT and no
+// OPTIONS yet, which is no finding; without anybody at it, it is one.
+func TestBeingMade(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	kv := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv")
+	for _, name := range []string{"CURRENT", "OPTIONS-000007", "OPTIONS-000009"} {
+		if err := os.Remove(filepath.Join(kv, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(kv, "MANIFEST-000005"), nil, 0o644); err != nil { // of now
+		t.Fatal(err)
+	}
+	h := holder.Hold(t, filepath.Join(dir, "alos391", ".lock"), filepath.Join(kv, "LOCK"))
+	if s := storeOf(t, scan(t, dir), "1_0", "kv"); len(s.Findings) > 0 {
+		t.Errorf("findings on a store that is being made: %v", codes(s.Findings))
+	}
+	h.Kill()
+	if s := storeOf(t, scan(t, dir), "1_0", "kv"); !slices.Contains(codes(s.Findings), finding.CurrentMissing) {
+		t.Errorf("findings on one that nobody makes: %v", codes(s.Findings))
+	}
+}

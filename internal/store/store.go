@@ -169,6 +169,7 @@ type Store struct {
 	Databases []*Database // one, or one per segment
 
 	retired manifest.Counts // of databases that are gone
+	doubted bool            // Closed was taken back; the next look judges anew
 }
 
 // Task is one task with its stores.
@@ -275,7 +276,7 @@ func (a *Application) doubt(v *volume.Volume) {
 		for i, s := range t.Stores {
 			if s.Closed != "" {
 				c := *s
-				c.Closed = "" // not at rest
+				c.Closed, c.doubted = "", true // not at rest
 				t.Stores[i] = &c
 			}
 		}
