@@ -2,6 +2,7 @@ package probe
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -99,22 +100,27 @@ func (w *watches) sync(vs []*volume.Volume, dirs []*store.StateDir) (added int, 
 			delete(w.muted, dir)
 		}
 	}
+	todo := map[*volume.Volume][]string{}
 	for dir, p := range want {
-		if _, ok := w.dirs[dir]; ok || w.muted[dir] {
-			continue
+		if _, ok := w.dirs[dir]; !ok && !w.muted[dir] {
+			todo[p.v] = append(todo[p.v], dir)
 		}
-		switch err := w.add(dir, p); volume.ClassOf(err) {
-		case volume.Gone, volume.Denied: // nothing to be seen there by polling either
-		default:
+	}
+	for v, dirs := range todo {
+		for some := range slices.Chunk(dirs, watchesAtOnce) {
+			n, err := w.add(v, some, func(dir string) volume.ID { return want[dir].id })
+			added += n
 			if err != nil {
 				polls = err
-				continue
 			}
-			added++
 		}
 	}
 	return added, polls
 }
+
+// watchesAtOnce are asked for in one look, because a look of its own costs more
+// than a watch. If one hangs, the others of it are asked for again later.
+const watchesAtOnce = 64
 
 // place is a directory to be watched.
 type place struct {
@@ -122,20 +128,45 @@ type place struct {
 	id volume.ID // zero if the layout does not say
 }
 
-// add asks for events of one directory. If another directory has got its path
-// since the look, the next one will tell, because the identities differ.
-func (w *watches) add(dir string, p place) error {
-	id, err := volume.Do(p.v, dir, func(fs volume.FS) (volume.ID, error) {
-		if err := fs.Watch(dir, w.source.Add); err != nil || p.id != (volume.ID{}) {
-			return p.id, err
-		}
-		info, err := fs.Stat(dir)
-		return info.ID(), err
-	})
-	if err == nil {
-		w.dirs[dir] = id
+// add asks for events of some directories of a volume. It says how many it got,
+// and the last error that means that one has to be polled. If another directory
+// has got a path since the look, the next one will tell, because the identities
+// differ.
+func (w *watches) add(v *volume.Volume, dirs []string, known func(dir string) volume.ID) (added int, polls error) {
+	type answer struct {
+		id  volume.ID
+		err error
 	}
-	return err
+	add := w.source.Add
+	answers, err := volume.Do(v, dirs[0], func(fs volume.FS) ([]answer, error) {
+		out := make([]answer, 0, len(dirs))
+		for _, dir := range dirs {
+			a := answer{id: known(dir)}
+			if a.err = fs.Watch(dir, add); a.err == nil && a.id == (volume.ID{}) {
+				var info volume.Info
+				info, a.err = fs.Stat(dir)
+				a.id = info.ID()
+			}
+			out = append(out, a)
+		}
+		return out, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i, a := range answers {
+		switch volume.ClassOf(a.err) {
+		case volume.Gone, volume.Denied: // nothing to be seen there by polling either
+		default:
+			if a.err != nil {
+				polls = a.err
+				continue
+			}
+			w.dirs[dirs[i]] = a.id
+			added++
+		}
+	}
+	return added, polls
 }
 
 type errSilent string
