@@ -73,7 +73,8 @@ func (s *scanner) application(p *place) *appNode {
 	}
 	add(&app.Findings, err, path)
 	add(&app.Findings, l.lock.err, join(path, lockName))
-	if f, ok := l.process.problem(join(path, processName)); ok {
+	starting := app.Running != nil && *app.Running && l.process.beingMade()
+	if f, ok := l.process.problem(join(path, processName)); ok && !starting {
 		app.Findings = append(app.Findings, f)
 	}
 	if l.process.stamp != (stamp{}) { // or else there is none, or it could not be read

@@ -1,9 +1,12 @@
 package statedir
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/volume"
@@ -121,4 +124,35 @@ func TestLockThatGoesMeanwhile(t *testing.T) {
 	if a.LockFile || a.Running == nil || *a.Running || a.Tasks[0].LockFile || a.Tasks[0].Locked != nil || len(a.Findings) != 0 {
 		t.Errorf("application %+v, task %+v", a, a.Tasks[0])
 	}
+}
+
+// TestEmptyProcessFileAtAStart: Streams takes .lock, then makes the file, then
+// writes it. Empty, it is no finding as long as that may be going on.
+func TestEmptyProcessFileAtAStart(t *testing.T) {
+	t.Parallel()
+	root := tempDir(t)
+	grow(t, root, `
+		app/.lock
+		app/0_0/
+	`)
+	path := filepath.Join(root, "app", processName)
+	put(t, path, "")
+	v := volume.New(volume.OS())
+	malformed := func(d *Dir) bool {
+		return slices.ContainsFunc(d.Applications[0].Findings, func(f finding.Finding) bool { return f.Code == finding.ProcessIDMalformed })
+	}
+	if !malformed(Scan(v, root, nil)) {
+		t.Error("no finding although nobody starts")
+	}
+	_, release := hold(t, filepath.Join(root, "app/.lock"))
+	during := Scan(v, root, nil)
+	if malformed(during) {
+		t.Error("a finding on an application that starts")
+	}
+	long := time.Now().Add(-time.Minute)
+	must(t, os.Chtimes(path, long, long))
+	if !malformed(Scan(v, root, during)) {
+		t.Error("no finding although the file has been empty for long")
+	}
+	release()
 }

@@ -16,12 +16,14 @@ import (
 // has 52.
 const maxProcessFile = 64 << 10
 
-// Streams creates the file and then writes into it, so that a look can meet it
-// empty: what is broken is looked at again.
-const (
-	processLooks = 2
-	processPause = 20 * time.Millisecond
-)
+// Streams takes .lock, creates the file, and then writes into it, so that a look
+// can meet it empty, for longer on a slow volume.
+const processBeingMade = 10 * time.Second
+
+// beingMade says that the file is empty and so young that it may be on its way.
+func (f *processFile) beingMade() bool {
+	return f.broken != nil && f.stamp.size == 0 && time.Since(time.Unix(0, f.stamp.mod)) < processBeingMade
+}
 
 // processFile is what a look found in kafka-streams-process-metadata.
 type processFile struct {
@@ -39,19 +41,13 @@ func readProcess(fsys volume.FS, dir string, e *volume.Info, mem *memory) proces
 	if known, ok := mem.processes[dir]; ok && known.stamp == stampOf(info) {
 		return known
 	}
-	var f processFile
-	for look := 0; ; look++ {
-		data, info, err := readFile(fsys, join(dir, e.Name), info, maxProcessFile)
-		if err != nil {
-			return processFile{err: err}
-		}
-		f.stamp = stampOf(info)
-		f.id, f.broken = ParseProcess(data)
-		if f.broken == nil || look == processLooks {
-			return f
-		}
-		time.Sleep(processPause)
+	data, info, err := readFile(fsys, join(dir, e.Name), info, maxProcessFile)
+	if err != nil {
+		return processFile{err: err}
 	}
+	f := processFile{stamp: stampOf(info)}
+	f.id, f.broken = ParseProcess(data)
+	return f
 }
 
 func (f *processFile) problem(path string) (finding.Finding, bool) {
