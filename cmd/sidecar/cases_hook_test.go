@@ -386,3 +386,30 @@ func TestCaseF03(t *testing.T) {
 		return strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="timeout"} 1`)
 	})
 }
+
+// F06: no hook runs when the application is killed. It shows by the locks that
+// are let go of and by the marks of a clean close that are missing; that no hook
+// came is told too.
+func TestCaseF06(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "4.4.0", "killed9-alos-load")
+	app := filepath.Join(dir, "alos440")
+	h := holder.Hold(t, filepath.Join(app, "1_0", "rocksdb", "kv", "LOCK"), filepath.Join(app, ".lock"))
+	a := startAgent(t, "--state-dir", dir)
+	state := func() string { return a.get(t, a.admin+"/api/v1/state") }
+	if text := state(); !strings.Contains(text, `"running":true`) || strings.Contains(text, `"closed":`) {
+		t.Errorf("while it runs: %s", text)
+	}
+	h.Kill()
+	a.until(t, "the end of the application", func() bool {
+		return strings.Contains(a.get(t, a.metrics), `kstreams_app_running{application_id="alos440"} 0`)
+	})
+	if text := state(); strings.Count(text, `"closed":"unclean"`) != 9 || strings.Contains(text, `"closed":"clean"`) {
+		t.Errorf("after the kill: %s", text)
+	}
+	for _, outcome := range []string{"observed", "released", "timeout", "not-running"} {
+		if !strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="`+outcome+`"} 0`) {
+			t.Errorf("a hook call with outcome %s that never came", outcome)
+		}
+	}
+}
