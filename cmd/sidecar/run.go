@@ -62,7 +62,7 @@ func (c *runCmd) Run(s *streams) error {
 	vs := volumes(paths, volume.Notify(func(ch volume.Change) { events.Emit(volumeEvent(ch)) }))
 	watch := probe.New(probe.Config{StateDirs: paths, Volumes: vs, Events: &events, Rescan: c.RescanInterval})
 	gate := shutdown.NewGate(shutdown.Config{
-		StateDirs: paths, Volumes: vs, Snapshot: watch.Snapshot, Events: &events,
+		Volumes: vs, Snapshot: watch.Snapshot, Events: &events,
 		Budget: shutdown.Budget(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)),
 	})
 	scrape := metrics.Handler(metrics.Config{

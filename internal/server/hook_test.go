@@ -37,7 +37,7 @@ func (b *began) Emit(e event.Event) {
 func hookOver(t *testing.T, events event.Sink, dir string) (*server.Listener, *shutdown.Gate) {
 	t.Helper()
 	p := look(dir)
-	gate := shutdown.NewGate(shutdown.Config{StateDirs: []string{dir}, Volumes: []*volume.Volume{volume.New(volume.OS())},
+	gate := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{volume.New(volume.OS())},
 		Snapshot: p.Snapshot, Budget: 5 * time.Minute, Events: events})
 	return serve(t, server.Config{Handler: server.Hook(p, gate), Connections: server.HookConnections}), gate
 }

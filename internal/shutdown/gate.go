@@ -61,11 +61,10 @@ const poll = 10 * time.Millisecond
 
 // Config of a Gate.
 type Config struct {
-	StateDirs []string
-	Volumes   []*volume.Volume // one for each state directory
-	Snapshot  func() *probe.Snapshot
-	Events    event.Sink
-	Budget    time.Duration
+	Volumes  []*volume.Volume // one for each state directory
+	Snapshot func() *probe.Snapshot
+	Events   event.Sink
+	Budget   time.Duration
 }
 
 // Gate answers preStop calls. It is safe for concurrent use; calls that come
@@ -181,7 +180,7 @@ func (g *Gate) run(d *drain, last *Answer) *Answer {
 	case now.nothing():
 		ans.Outcome = NotRunning
 		return g.finish(ans, d.begun, nil)
-	case !d.wait.Load() && !now.closing() && !d.wait.Load():
+	case !d.wait.Load() && !now.closing():
 		ans.Outcome = Observed
 		return g.finish(ans, d.begun, now.held)
 	}

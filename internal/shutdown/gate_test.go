@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
+	"streams-sidecar/internal/volume/volumetest"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
 )
@@ -393,5 +395,23 @@ func TestFreeStoreIsNotClosing(t *testing.T) {
 	h.Release(r.dbs[0])
 	if a := call(t, r.gate(10*time.Second), false); a.Outcome != shutdown.Observed || a.WaitedSeconds > 5 {
 		t.Errorf("got %+v, want observed at once", a)
+	}
+}
+
+// TestLockThatCannotBeAskedForAWhile: a lock whose question fails while a call
+// waits is not taken for one that is free.
+func TestLockThatCannotBeAskedForAWhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, closed391)
+	holder.Hold(t, r.locks...)
+	fake := volumetest.New(t, volume.OS())
+	g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{volume.New(fake)}, Budget: 400 * time.Millisecond,
+		Snapshot: func() *probe.Snapshot { return r.snap }})
+	done := make(chan *shutdown.Answer, 1)
+	go func() { done <- call(t, g, true) }()
+	waiting(g)
+	fake.Fail(volumetest.Lock, "...", syscall.EIO).Times(2)
+	if a := <-done; a.Outcome != shutdown.Timeout || len(a.Held) != 1 {
+		t.Errorf("got %+v, want a timeout with the lock held", a)
 	}
 }

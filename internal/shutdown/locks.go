@@ -19,7 +19,6 @@ type app struct {
 
 // moment is what the locks say at one time.
 type moment struct {
-	snap *probe.Snapshot
 	held []app // hold .lock, or a LOCK below a .lock that is free
 	// unknown says why it cannot be told of something whether it runs; ""
 	// if it can be told of everything.
@@ -44,27 +43,24 @@ func (g *Gate) first(deadline time.Time) moment {
 }
 
 // next asks again those locks that were held; everything where something was
-// unknown, because it may have become known.
+// unknown: a lock that could not be asked may be held.
 func (g *Gate) next(m moment) moment {
-	if snap := g.cfg.Snapshot(); m.unknown != "" && snap != nil && snap != m.snap {
-		return g.ask(snap)
-	}
-	now := moment{snap: m.snap}
-	if m.snap == nil {
+	if m.unknown != "" {
+		if snap := g.cfg.Snapshot(); snap != nil {
+			return g.ask(snap)
+		}
 		return m
 	}
+	var now moment
 	for _, x := range m.held {
 		now.add(x)
-	}
-	if now.unknown == "" && len(now.held) == 0 {
-		now.unknown = unreadable(m.snap)
 	}
 	return now
 }
 
 // ask asks every lock of a picture now.
 func (g *Gate) ask(snap *probe.Snapshot) moment {
-	m := moment{snap: snap, unknown: unreadable(snap)}
+	m := moment{unknown: unreadable(snap)}
 	for i, d := range snap.StateDirs {
 		for _, a := range d.Applications {
 			m.add(app{g.cfg.Volumes[i], a, volume.Text(a.Layout.ID)})
