@@ -187,7 +187,15 @@ func (b *builder) change(e *edit) *Error {
 			b.Counts.Add(counts)
 			if counts.Flushes > 0 {
 				for i := range e.added {
-					f.LastFlush = max(f.LastFlush, e.added[i].Number)
+					t := &e.added[i]
+					f.LastFlush = max(f.LastFlush, t.Number)
+					f.FlushedSeq = max(f.FlushedSeq, t.LargestSeq)
+					if i < len(e.added)-2 {
+						continue
+					}
+					// A new slice: an earlier State may share the old one.
+					last := []Flushed{{t.Number, t.SmallestSeq, t.LargestSeq, e.keys[i][0], e.keys[i][1]}}
+					f.Flushed = append(last, f.Flushed[:min(1, len(f.Flushed))]...)
 				}
 			}
 		}

@@ -91,6 +91,7 @@ type edit struct {
 
 	deleted []fileRef
 	added   []File
+	keys    [][2]KeyStart // of the tables in added: the smallest and the largest
 	blobs   []Blob
 	garbage []blobGarbage
 	wals    []WAL
@@ -99,7 +100,7 @@ type edit struct {
 }
 
 func (e *edit) reset() {
-	*e = edit{deleted: e.deleted[:0], added: e.added[:0], blobs: e.blobs[:0], garbage: e.garbage[:0], wals: e.wals[:0]}
+	*e = edit{deleted: e.deleted[:0], added: e.added[:0], keys: e.keys[:0], blobs: e.blobs[:0], garbage: e.garbage[:0], wals: e.wals[:0]}
 }
 
 // decode reads the edit in rec, as strictly as RocksDB does
@@ -128,7 +129,8 @@ func (e *edit) decode(rec []byte) *Error {
 		case tagDeletedFile:
 			e.deleted = append(e.deleted, fileRef{d.level("deleted file"), d.varint64("deleted file")})
 		case tagNewFile, tagNewFile2, tagNewFile3, tagNewFile4:
-			e.added = append(e.added, d.newFile(tag, e))
+			file, keys := d.newFile(tag, e)
+			e.added, e.keys = append(e.added, file), append(e.keys, keys)
 		case tagPrevLog:
 			e.prevLog, e.hasPrevLog = d.varint64("previous log number"), true
 		case tagMinLogToKeep:
@@ -273,21 +275,24 @@ func (d *decoder) level(what string) int {
 	return int(v)
 }
 
-func (d *decoder) internalKey(what string) {
+// internalKey gives the start of the user's part of a key.
+func (d *decoder) internalKey(what string) (start KeyStart) {
 	key := d.bytes(what)
 	if d.err != nil {
-		return
+		return start
 	}
 	if len(key) < internalKeySuffix {
 		d.fail(what, fmt.Sprintf("a key of %d bytes", len(key)))
-		return
+		return start
 	}
 	if t := key[len(key)-internalKeySuffix]; t > 0x1a || boundaryTypes>>t&1 == 0 {
 		d.fail(what, fmt.Sprintf("a key of type %#x", t))
 	}
+	copy(start[:], key[:len(key)-internalKeySuffix])
+	return start
 }
 
-func (d *decoder) newFile(tag uint32, e *edit) (f File) {
+func (d *decoder) newFile(tag uint32, e *edit) (f File, keys [2]KeyStart) {
 	const what = "new file"
 	f.Level = d.level(what)
 	f.Number = d.varint64(what) & fileNumberMask
@@ -295,15 +300,14 @@ func (d *decoder) newFile(tag uint32, e *edit) (f File) {
 		f.PathID = d.varint32(what) & maxPathID
 	}
 	f.Size = d.varint64(what)
-	d.internalKey(what)
-	d.internalKey(what)
+	keys = [2]KeyStart{d.internalKey(what), d.internalKey(what)}
 	if tag != tagNewFile {
 		f.SmallestSeq, f.LargestSeq = d.varint64(what), d.varint64(what)
 	}
 	if tag == tagNewFile4 {
 		d.fileFields(&f, e)
 	}
-	return f
+	return f, keys
 }
 
 func (d *decoder) fileFields(f *File, e *edit) {

@@ -76,7 +76,23 @@ type Family struct {
 	// LastFlush is the highest number of a table that a flush has written since
 	// this MANIFEST was begun, live or not; 0 if none has.
 	LastFlush uint64
+	// Flushed are the last tables that flushes have written since this MANIFEST
+	// was begun, at most two, live or not, the last one first.
+	Flushed []Flushed
+	// FlushedSeq is the highest sequence number of all of those tables. Unlike
+	// that of a live table, no compaction zeroes it.
+	FlushedSeq uint64
 }
+
+// Flushed is a table as the flush wrote it.
+type Flushed struct {
+	Number                  uint64
+	SmallestSeq, LargestSeq uint64
+	SmallestKey, LargestKey KeyStart
+}
+
+// KeyStart is the first bytes of a key; a shorter one is filled up with zeros.
+type KeyStart [16]byte
 
 // File is a live table.
 type File struct {

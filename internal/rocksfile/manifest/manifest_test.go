@@ -67,6 +67,11 @@ func numbers(s *manifest.State, family int) (out []uint64) {
 	return out
 }
 
+func start(key string) (k manifest.KeyStart) {
+	copy(k[:], key)
+	return k
+}
+
 func TestAppliesEdits(t *testing.T) {
 	t.Parallel()
 	data := rockstest.Manifest(
@@ -97,7 +102,9 @@ func TestAppliesEdits(t *testing.T) {
 					{Number: 12, Size: 1200, SmallestSeq: 8, LargestSeq: 9, CreationTime: 1796061472, PathID: 3},
 					{Number: 13, Size: 1300, Level: 2}, {Number: 16, Size: 1600, Level: 2}},
 				Counts:    manifest.Counts{Flushes: 3, FlushedBytes: 4100, Compactions: 1, CompactionReadBytes: 2900, CompactionWrittenBytes: 2900},
-				LastFlush: 15},
+				LastFlush: 15, FlushedSeq: 9, Flushed: []manifest.Flushed{
+					{Number: 14, SmallestKey: start("k0014000"), LargestKey: start("k0014999")},
+					{Number: 15, SmallestKey: start("k0015000"), LargestKey: start("k0015999")}}},
 			{ID: 2, Name: "offsets", Comparator: bytewise, LogNumber: 4},
 		},
 		LastSequence: 200, NextFile: 30, MinLogToKeep: 3, PrevLog: 1, MaxFamily: 3, DBID: "the-id",
