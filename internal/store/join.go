@@ -409,22 +409,43 @@ func closedOf(dbs []*Database) Closed {
 	return closed
 }
 
-// closed applies the rule that separated every case on 4.3.1 and 4.4.0: a
+// Sign is what the files of a database at rest show of its last close (≥ 4.3).
+type Sign string
+
+// The signs. The empty one means that it cannot be told: the database is in use
+// or could not be read, or it is none of 4.3 and later.
+const (
+	SignClean      Sign = "clean"
+	SignTorn       Sign = "torn"        // the MANIFEST ends within a record
+	SignNotWritten Sign = "not-written" // no table of offsets since the last open
+	SignOpen       Sign = "open"        // status is open
+	SignBehind     Sign = "behind"      // data is younger than the offset
+	SignNoStatus   Sign = "no-status"   // clean but for the status, which a transactional store (4.4) never has
+	SignZeroed     Sign = "zeroed"      // a compaction has removed the sequence numbers, and the MANIFEST does not have them
+)
+
+// CloseSign applies the rule that separated every case on 4.3.1 and 4.4.0: a
 // close always writes a table of the family offsets, numbered after the
 // MANIFEST that its open made; it stores status 0 (closed); and it writes the
 // changelog offset after the last of the data, so with a higher sequence
 // number. Locks, status and a trimmed MANIFEST alone prove nothing: a client
 // that died in ERROR leaves all three.
-func (d *Database) closed() Closed {
+func (d *Database) CloseSign() Sign {
 	if d.InUse == nil || *d.InUse || d.state == nil || !d.offsets.known {
 		return ""
 	}
 	if d.partialTail {
-		return Unclean
+		return SignTorn
 	}
 	var newest, data uint64
+	var flushed []manifest.Flushed
 	for i := range d.state.Families {
 		f := &d.state.Families[i]
+		if f.Name == familyOffsets {
+			newest, flushed = f.LastFlush, f.Flushed
+		} else {
+			data = max(data, f.FlushedSeq)
+		}
 		for j := range f.Files {
 			if f.Name == familyOffsets {
 				newest = max(newest, f.Files[j].Number)
@@ -435,21 +456,48 @@ func (d *Database) closed() Closed {
 	}
 	switch {
 	case newest <= d.manifestNumber:
-		return Unclean
+		return SignNotWritten
 	case d.offsets.status == StatusOpen:
-		return Unclean
-	case d.offsets.status == "":
-		// A transactional store (4.4) has no status; only a MANIFEST that
-		// was seen preallocated while open could tell, and at rest it was not.
-		return ""
-	case !d.offsets.hasKey:
-		return Clean // not logged: there is no offset that could lag
-	case d.offsets.newestSeq == 0:
-		return "" // a compaction to the last level has zeroed it
-	case d.offsets.newestSeq <= data:
+		return SignOpen
+	case !d.offsets.hasKey: // it is not logged: there is no offset that could lag
+	case d.offsets.newestSeq > 0 && d.offsets.newestSeq <= data:
+		return SignBehind
+	case d.offsets.newestSeq == 0 && len(flushed) == 0:
+		return SignZeroed
+	case d.offsets.newestSeq == 0 && committed(flushed) <= data:
+		return SignBehind
+	}
+	if d.offsets.status == "" {
+		return SignNoStatus
+	}
+	return SignClean
+}
+
+// committed is the sequence number after which the offset was last written, as
+// far as the last flushes of the family offsets tell. RocksDB compacts that
+// family every few closes, also while it closes, and the compaction zeroes the
+// sequence numbers (measured on 4.3.1 and 4.4.0); the MANIFEST has those of the
+// tables that were flushed. A commit writes the offset and the position
+// together, a close without a commit only the status.
+func committed(flushed []manifest.Flushed) uint64 {
+	for _, f := range flushed {
+		if f.SmallestKey != statusStart || f.LargestKey != statusStart {
+			return f.SmallestSeq
+		}
+	}
+	return 0
+}
+
+// closed is what the sign says without more: a transactional store would need
+// a MANIFEST that was seen preallocated while open, and at rest it was not.
+func (d *Database) closed() Closed {
+	switch d.CloseSign() {
+	case SignClean:
+		return Clean
+	case SignTorn, SignNotWritten, SignOpen, SignBehind:
 		return Unclean
 	}
-	return Clean
+	return ""
 }
 
 // Families of the database, by id; none if its MANIFEST could not be parsed.
@@ -466,6 +514,60 @@ func (d *Database) Status() Status { return d.offsets.status }
 // it could not be parsed at all.
 func (d *Database) Manifest() (state *manifest.State, info volume.Info, ok bool) {
 	return d.state, d.manifest, d.state != nil
+}
+
+// LastFlush is when the youngest table that a flush has written since the
+// MANIFEST was begun was finished, by its st_mtim in nanoseconds; 0 if there is
+// none or a compaction has taken it away.
+func (d *Database) LastFlush() int64 {
+	if d.state == nil {
+		return 0
+	}
+	at := int64(0)
+	for i := range d.state.Families {
+		if t := d.tables[d.state.Families[i].LastFlush]; t != nil {
+			at = max(at, t.info.ModNanos)
+		}
+	}
+	return at
+}
+
+// LastTable is when the youngest live table was finished, by its st_mtim in
+// nanoseconds; 0 if there is none.
+func (d *Database) LastTable() int64 {
+	at := int64(0)
+	for _, t := range d.tables {
+		at = max(at, t.info.ModNanos)
+	}
+	return at
+}
+
+// ManifestNumber of the MANIFEST that CURRENT names, 0 if it could not be
+// parsed. Every open of a database begins a new one.
+func (d *Database) ManifestNumber() uint64 {
+	if d.state == nil {
+		return 0
+	}
+	return d.manifestNumber
+}
+
+// WholeManifest says that the MANIFEST was parsed to its last byte.
+func (d *Database) WholeManifest() bool { return d.wholeManifest }
+
+// ManifestWritten is st_mtim of the MANIFEST in nanoseconds; 0 if it could not
+// be opened.
+func (d *Database) ManifestWritten() int64 { return d.manifest.ModNanos }
+
+// preallocated is what a MANIFEST that is open has over its size: RocksDB
+// allocates 4 MiB (measured with 5.18 to 10.1), and a close trims it to the
+// file system's blocks.
+const preallocated = 1 << 20
+
+// Preallocated says that the MANIFEST occupies much more than its size: it is
+// open, or was left open by a process that was killed. False says something
+// only on a file system where it was once seen true.
+func (d *Database) Preallocated() bool {
+	return d.state != nil && d.ManifestAllocated-d.ManifestSize >= preallocated
 }
 
 // TableValues is the number of entries with a value in one live table, by its

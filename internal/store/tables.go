@@ -37,6 +37,10 @@ type offsets struct {
 	source    []source
 }
 
+const statusKey = "status"
+
+var statusStart = func() (k manifest.KeyStart) { copy(k[:], statusKey); return k }()
+
 // source is a table that was read for it.
 type source struct {
 	number uint64
@@ -258,7 +262,7 @@ func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 			continue
 		}
 		n := int64(binary.BigEndian.Uint64(v.value))
-		if key == "status" {
+		if key == statusKey {
 			switch n {
 			case 0:
 				out.status = StatusClosed
