@@ -284,6 +284,35 @@ func readOffsets(fsys volume.FS, dir string, e *volume.Info, mem *memory) *offse
 	return f
 }
 
+// LookCheckpoint reads the task's .checkpoint anew. It gives [Task.Checkpoint]
+// itself as long as the file is the same one. Of a file that cannot be parsed c
+// has no entries; where there is none, c is nil. The error is one of the volume.
+func (t *Task) LookCheckpoint(v *volume.Volume) (c *Checkpoint, err error) {
+	path := join(t.Path, checkpointName)
+	c, err = volume.Do(v, t.Path, func(fs volume.FS) (*Checkpoint, error) {
+		info, err := fs.Stat(path)
+		if k := t.Checkpoint; err != nil || k != nil && k.Ino == info.Ino && k.Dev == info.Dev && k.ModNanos == info.ModNanos && k.Size == info.Size {
+			return k, err
+		}
+		data, info, err := volume.ReadFile(fs, path, maxOffsetsFile)
+		if err != nil {
+			return nil, err
+		}
+		c := &Checkpoint{Path: path, ModNanos: info.ModNanos, Dev: info.Dev, Ino: info.Ino, Size: info.Size}
+		if entries, err := ParseCheckpoint(data); err == nil {
+			c.Entries = entries
+		}
+		return c, nil
+	})
+	if err != nil {
+		c = nil
+		if volume.IsGone(err) {
+			err = nil
+		}
+	}
+	return c, err
+}
+
 // problem is the finding of a file that could not be read or parsed, if there
 // is one. code is that of a malformed file.
 func (f *offsetsFile) problem(code finding.Code) (finding.Finding, bool) {
