@@ -8,28 +8,40 @@ import (
 
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/volume"
 )
 
 // adviceEvery is how often the picture is looked at for something to advise on.
 const adviceEvery = 2 * time.Second
 
-// advise says, once for each application and state directory, what about the
+// adviser says, once for each application and state directory, what about the
 // way in which the agent is run will get in its way.
-func advise(ctx context.Context, uid int, snapshot func() *probe.Snapshot, to event.Sink) {
-	if uid == 0 {
-		to.Emit(event.Advice{Code: "runs-as-root", Subject: "sidecar",
+type adviser struct {
+	uid      int
+	snapshot func() *probe.Snapshot
+	to       event.Sink
+	prestop  prestopAdvice
+	last     func() []shutdown.LastShutdown
+}
+
+func (a *adviser) run(ctx context.Context) {
+	if a.uid == 0 {
+		a.to.Emit(event.Advice{Code: "runs-as-root", Subject: "sidecar",
 			Text: "the sidecar runs as root, which it never needs: run it with the application's runAsUser"})
 	}
-	said := map[event.Advice]bool{}
+	for _, x := range a.prestop.atStart() {
+		a.to.Emit(x)
+	}
+	said := map[[2]string]bool{}
 	tick := time.NewTicker(adviceEvery)
 	defer tick.Stop()
 	for {
-		if s := snapshot(); s != nil {
-			for _, a := range adviceOn(s, uint32(uid)) {
-				if !said[a] {
-					said[a] = true
-					to.Emit(a)
+		if s := a.snapshot(); s != nil {
+			for _, x := range append(adviceOn(s, uint32(a.uid)), a.prestop.on(s, a.last())...) {
+				if once := [2]string{x.Code, x.Subject}; !said[once] {
+					said[once] = true
+					a.to.Emit(x)
 				}
 			}
 		}

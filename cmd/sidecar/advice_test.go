@@ -8,6 +8,7 @@ import (
 
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
@@ -77,7 +78,9 @@ func TestAdviceOnUsers(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var h heard
-	advise(ctx, 0, func() *probe.Snapshot { return snap }, &h)
+	a := adviser{snapshot: func() *probe.Snapshot { return snap }, to: &h, last: func() []shutdown.LastShutdown { return nil },
+		prestop: newPrestopAdvice(&shutdown.Config{Trigger: "none"}, "")}
+	a.run(ctx)
 	if got := h.codes(); got != "runs-as-root" {
 		t.Errorf("as root: %q", got)
 	}

@@ -158,7 +158,7 @@ func TestCaseF07(t *testing.T) {
 		default:
 		}
 		h.Kill()
-		if got := <-waiting; !strings.Contains(got, `"outcome":"released"`) {
+		if got := <-waiting; !strings.Contains(got, `"outcome":"closed-unclean"`) {
 			t.Errorf("the call got %s", got)
 		}
 		if got := end(t, a, log, 20*time.Second); !strings.Contains(got, "no application runs") {
@@ -407,7 +407,7 @@ func TestCaseF06(t *testing.T) {
 	if text := state(); strings.Count(text, `"closed":"unclean"`) != 9 || strings.Contains(text, `"closed":"clean"`) {
 		t.Errorf("after the kill: %s", text)
 	}
-	for _, outcome := range []string{"observed", "released", "timeout", "not-running"} {
+	for _, outcome := range []string{"observed", "closed-clean", "closed-unclean", "stalled", "timeout", "not-running"} {
 		if !strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="`+outcome+`"} 0`) {
 			t.Errorf("a hook call with outcome %s that never came", outcome)
 		}

@@ -29,7 +29,10 @@ type runCmd struct {
 	RescanInterval         time.Duration `default:"30s" env:"SIDECAR_RESCAN_INTERVAL" help:"How often everything is looked at, events or not (${default})."`
 	PrestopTimeout         span          `env:"SIDECAR_PRESTOP_TIMEOUT" placeholder:"TIME" help:"How long a preStop call may wait. Without it the grace period less 5s."`
 	TerminationGracePeriod span          `env:"SIDECAR_TERMINATION_GRACE_PERIOD" placeholder:"TIME" help:"The pod's terminationGracePeriodSeconds; 20s if not given."`
-	StopTimeout            span          `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
+	PrestopStall           span          `default:"30s" env:"SIDECAR_PRESTOP_STALL" placeholder:"TIME" help:"A preStop call is answered when nothing has moved for so long (${default})."`
+	PrestopTokenFile       string        `env:"SIDECAR_PRESTOP_TOKEN_FILE" placeholder:"FILE" help:"Holds the token that a preStop call must carry in X-Sidecar-Token to cause a close. Without it a call only observes."`
+	triggers               `prefix:"prestop-" embed:""`
+	StopTimeout            span `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
 }
 
 // closeGrace is how long running requests may take to end.
@@ -61,19 +64,21 @@ func (c *runCmd) Run(s *streams) error {
 	paths := c.paths()
 	vs := volumes(paths, volume.Notify(func(ch volume.Change) { events.Emit(volumeEvent(ch)) }))
 	watch := probe.New(probe.Config{StateDirs: paths, Volumes: vs, Events: &events, Rescan: c.RescanInterval})
-	gate := shutdown.NewGate(shutdown.Config{
-		Volumes: vs, Snapshot: watch.Snapshot, Events: &events,
-		Budget: shutdown.Budget(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)),
-	})
+	gateConfig, err := c.gate(paths)
+	if err != nil {
+		return err
+	}
+	gateConfig.Volumes, gateConfig.Snapshot, gateConfig.Events = vs, watch.Snapshot, &events
+	gate := shutdown.NewGate(gateConfig)
 	scrape := metrics.Handler(metrics.Config{
 		Version: version, GoVersion: runtime.Version(), StateDirs: len(paths),
-		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate) },
+		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate, paths) },
 	})
 
 	listeners, err := open([]server.Config{
 		{Name: "metrics", Flag: "--listen", Address: c.Listen, Handler: server.Metrics(scrape),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
-		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: server.Admin(watch),
+		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: server.Admin(watch, gate),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
 		// Never with the web config: the kubelet can do neither well.
 		{Name: "hook", Flag: "--hook-listen", Address: c.HookListen, Handler: server.Hook(watch, gate),
@@ -93,7 +98,11 @@ func (c *runCmd) Run(s *streams) error {
 	if hook := listeners[2]; hook.Loopback() {
 		events.Emit(event.HookUnreachable{Address: hook.Addr()})
 	}
-	a := running{watch: watch, gate: gate, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
+	adviser := adviser{
+		uid: os.Getuid(), snapshot: watch.Snapshot, to: &events, last: func() []shutdown.LastShutdown { return gate.State().Last },
+		prestop: newPrestopAdvice(&gateConfig, c.PrestopTokenFile),
+	}
+	a := running{watch: watch, gate: gate, adviser: &adviser, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
 	err = a.serve(s.ctx)
 	if err != nil {
 		a.reason = err.Error()
@@ -109,6 +118,9 @@ func (c *runCmd) check() error {
 	if c.PrestopTimeout < 0 || c.TerminationGracePeriod < 0 {
 		return usageError("--prestop-timeout and --termination-grace-period cannot be negative")
 	}
+	if c.PrestopStall <= 0 {
+		return usageError("--prestop-stall must be longer than nothing")
+	}
 	if c.StopTimeout < 0 {
 		return usageError("--stop-timeout cannot be negative")
 	}
@@ -119,6 +131,7 @@ func (c *runCmd) check() error {
 type running struct {
 	watch     *probe.Probe
 	gate      *shutdown.Gate
+	adviser   *adviser
 	listeners []*server.Listener
 	events    event.Sink
 	limit     time.Duration // how long it goes on for an application
@@ -135,7 +148,8 @@ func (r *running) serve(told context.Context) error {
 		end()
 	})
 	g.Add(func() error { return r.watch.Run(alive) }, func(error) { end() })
-	g.Add(func() error { advise(alive, os.Getuid(), r.watch.Snapshot, r.events); return nil }, func(error) { end() })
+	g.Add(func() error { return r.gate.Run(alive) }, func(error) { end() })
+	g.Add(func() error { r.adviser.run(alive); return nil }, func(error) { end() })
 	for _, l := range r.listeners {
 		g.Add(l.Serve, func(error) { l.Stop(closeGrace) })
 	}
@@ -229,13 +243,4 @@ func volumeEvent(c volume.Change) event.Event {
 		return event.VolumeAnswered{Path: c.Path, Op: c.Op, Hung: time.Since(c.Since)}
 	}
 	return event.VolumeStuck{Path: c.Path, Op: c.Op, Since: c.Since}
-}
-
-func prestopNumbers(g *shutdown.Gate) metrics.Prestop {
-	st := g.Stats()
-	p := metrics.Prestop{Requests: map[string]uint64{}, Waited: st.Waited, Any: st.Any}
-	for _, o := range shutdown.Outcomes() {
-		p.Requests[string(o)] = st.Requests[o]
-	}
-	return p
 }

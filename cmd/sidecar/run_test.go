@@ -215,8 +215,8 @@ func TestCaseF10(t *testing.T) {
 		h.Release(lock)
 		x := <-done
 		var ans shutdown.Answer
-		if err := json.Unmarshal([]byte(x.body), &ans); err != nil || ans.Outcome != shutdown.Released || ans.Trigger != "none" {
-			t.Fatalf("answer %s (%v), want released", x.body, err)
+		if err := json.Unmarshal([]byte(x.body), &ans); err != nil || ans.Outcome != shutdown.ClosedUnclean || ans.Trigger != "signal" || ans.Triggered {
+			t.Fatalf("answer %s (%v), want closed-unclean by nobody's doing", x.body, err)
 		}
 		best = min(best, x.at.Sub(released))
 		if best <= 50*time.Millisecond {
@@ -227,7 +227,7 @@ func TestCaseF10(t *testing.T) {
 		t.Errorf("the answer came %v after the last release, want at most 50ms", best)
 	}
 	a.until(t, "the counter", func() bool {
-		return strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="released"} `)
+		return strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="closed-unclean"} `)
 	})
 }
 

@@ -61,6 +61,10 @@ func TestAgentChangesNothing(t *testing.T) {
 			t.Fatalf("%v %v", found, err)
 		}
 		locks = append(locks, found...)
+		// As after the agent's first start: what is in it is the agent's own.
+		if err := os.Mkdir(filepath.Join(d, ownFolder), 0o750); err != nil {
+			t.Fatal(err)
+		}
 		before = append(before, photograph(t, d))
 	}
 	h := holder.Hold(t, locks...) // opens the locks before the watchers are there
@@ -83,17 +87,27 @@ func TestAgentChangesNothing(t *testing.T) {
 		w.expectNothing(t)
 	}
 	h.Kill() // closes the locks, which it had opened for writing
-	if got := <-done; !strings.Contains(got, "released") {
+	if got := <-done; !strings.Contains(got, "closed-unclean") {
 		t.Errorf("prestop: %s", got)
 	}
+	a.stop()
+	a.ended <- <-a.ended
 	for i, d := range dirs {
+		own, err := filepath.Glob(filepath.Join(d, ownFolder, "*"))
+		if err != nil || len(own) != 1 || filepath.Base(own[0]) != "last-shutdown.json" {
+			t.Errorf("in its own folder it leaves %q (%v)", own, err)
+		}
 		if diff := before[i].differs(photograph(t, d)); diff != "" {
 			t.Errorf("changed: %s", diff)
 		}
 	}
 }
 
-// photo is everything about a tree that a reader could change.
+// ownFolder is the one place in a state directory that the agent writes to.
+const ownFolder = ".streams-sidecar"
+
+// photo is everything about a tree that a reader could change, but for the
+// content of the agent's own folder.
 type photo struct {
 	paths []string
 	about map[string]string
@@ -105,6 +119,9 @@ func photograph(t *testing.T, dir string) photo {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if d.Name() == ownFolder {
+			return filepath.SkipDir
 		}
 		var s unix.Stat_t
 		if err := unix.Lstat(path, &s); err != nil {
@@ -161,6 +178,9 @@ func watchWrites(t *testing.T, dir string) *writeWatcher {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
+		}
+		if d.Name() == ownFolder {
+			return filepath.SkipDir
 		}
 		wd, err := unix.InotifyAddWatch(fd, path, writeEvents)
 		w.dirs[int32(wd)] = path

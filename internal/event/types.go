@@ -94,17 +94,51 @@ type FindingGone struct{ File, Code string }
 
 // PrestopBegan: a preStop call arrived and waits.
 type PrestopBegan struct {
-	Trigger string
-	Budget  time.Duration
-	Running []string // application ids
+	Trigger    string
+	MayTrigger bool // the call may cause the close
+	Budget     time.Duration
+	Running    []string // application ids
 }
 
 // PrestopEnded: a preStop call was answered.
 type PrestopEnded struct {
-	Outcome string
-	Waited  time.Duration
-	Held    []string // application ids whose .lock is still held
+	Outcome     string
+	Waited      time.Duration
+	Held        []string // application ids whose .lock is still held
+	Explanation string   // "" where there is no more to say
 }
+
+// PrestopProgress: how far the close has come that a call waits for.
+type PrestopProgress struct {
+	Stores, Flushed, Closed int
+	SSTBytesWritten         int64
+	Remaining               time.Duration // 0 if unknown
+}
+
+// TriggerTrouble: the application could not be asked to close; it is tried
+// again.
+type TriggerTrouble struct {
+	Trigger  string
+	Attempts int
+	Text     string
+}
+
+// ShutdownJudged: a run of an application has ended, and how.
+type ShutdownJudged struct {
+	Application string
+	Outcome     string // "closed-clean" or "closed-unclean"
+	Hook        string // "called" or "not-called"
+	Stores      int    // that were open
+	Missing     int    // of them, those without the proof
+	Explanation string // "" for a clean one
+}
+
+// EndMissed: a run of an application has ended, and another one begun, before
+// anybody could look at it.
+type EndMissed struct{ Application string }
+
+// JournalTrouble: the sidecar's own folder cannot be read or written.
+type JournalTrouble struct{ Text string }
 
 // HookUnreachable: the hook listens where the kubelet cannot call it.
 type HookUnreachable struct{ Address string }
@@ -132,6 +166,10 @@ func (FindingAppeared) turn()    {}
 func (FindingGone) turn()        {}
 func (PrestopBegan) turn()       {}
 func (PrestopEnded) turn()       {}
+func (TriggerTrouble) turn()     {}
+func (ShutdownJudged) turn()     {}
+func (EndMissed) turn()          {}
+func (JournalTrouble) turn()     {}
 
 // Level, Message and Attrs make each of them an Event.
 
@@ -152,9 +190,19 @@ func (StoreVanished) Level() slog.Level      { return slog.LevelDebug }
 func (FindingGone) Level() slog.Level        { return slog.LevelInfo }
 func (PrestopBegan) Level() slog.Level       { return slog.LevelInfo }
 func (PrestopEnded) Level() slog.Level       { return slog.LevelInfo }
+func (PrestopProgress) Level() slog.Level    { return slog.LevelInfo }
+func (TriggerTrouble) Level() slog.Level     { return slog.LevelWarn }
+func (EndMissed) Level() slog.Level          { return slog.LevelWarn }
+func (JournalTrouble) Level() slog.Level     { return slog.LevelWarn }
 func (HookUnreachable) Level() slog.Level    { return slog.LevelWarn }
 func (StopDelayed) Level() slog.Level        { return slog.LevelInfo }
 func (ServerTrouble) Level() slog.Level      { return slog.LevelWarn }
+func (e ShutdownJudged) Level() slog.Level {
+	if e.Missing > 0 {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
 func (f FindingAppeared) Level() slog.Level {
 	if f.Severity == "info" {
 		return slog.LevelInfo
@@ -180,6 +228,15 @@ func (FindingAppeared) Message() string    { return "finding" }
 func (FindingGone) Message() string        { return "finding is gone" }
 func (PrestopBegan) Message() string       { return "preStop call" }
 func (PrestopEnded) Message() string       { return "preStop answered" }
+func (PrestopProgress) Message() string    { return "closing" }
+func (TriggerTrouble) Message() string {
+	return "the application could not be asked to close, trying again"
+}
+func (ShutdownJudged) Message() string { return "application ended" }
+func (EndMissed) Message() string {
+	return "an application ended and began again before it could be looked at"
+}
+func (JournalTrouble) Message() string { return "the sidecar's own folder cannot be used" }
 
 func (HookUnreachable) Message() string {
 	return "the hook listens on a loopback address: the kubelet calls the pod's address and will not reach it"
@@ -232,11 +289,35 @@ func (e FindingGone) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("file", e.File), slog.String("code", e.Code)}
 }
 func (e PrestopBegan) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("trigger", e.Trigger), slog.Duration("budget", e.Budget), slog.Any("running", e.Running)}
+	return []slog.Attr{slog.String("trigger", e.Trigger), slog.Bool("may_trigger", e.MayTrigger), slog.Duration("budget", e.Budget), slog.Any("running", e.Running)}
 }
 func (e PrestopEnded) Attrs() []slog.Attr {
-	return []slog.Attr{slog.String("outcome", e.Outcome), slog.Duration("waited", e.Waited), slog.Any("held", e.Held)}
+	out := []slog.Attr{slog.String("outcome", e.Outcome), slog.Duration("waited", e.Waited), slog.Any("held", e.Held)}
+	if e.Explanation != "" {
+		out = append(out, slog.String("explanation", e.Explanation))
+	}
+	return out
 }
+func (e PrestopProgress) Attrs() []slog.Attr {
+	out := []slog.Attr{slog.Int("stores", e.Stores), slog.Int("flushed", e.Flushed), slog.Int("closed", e.Closed), slog.Int64("sst_bytes_written", e.SSTBytesWritten)}
+	if e.Remaining > 0 {
+		out = append(out, slog.Duration("remaining", e.Remaining))
+	}
+	return out
+}
+func (e TriggerTrouble) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("trigger", e.Trigger), slog.Int("attempts", e.Attempts), slog.String("error", e.Text)}
+}
+func (e ShutdownJudged) Attrs() []slog.Attr {
+	out := []slog.Attr{slog.String("application", e.Application), slog.String("outcome", e.Outcome), slog.String("hook", e.Hook),
+		slog.Int("stores", e.Stores), slog.Int("missing", e.Missing)}
+	if e.Explanation != "" {
+		out = append(out, slog.String("explanation", e.Explanation))
+	}
+	return out
+}
+func (e EndMissed) Attrs() []slog.Attr      { return []slog.Attr{slog.String("application", e.Application)} }
+func (e JournalTrouble) Attrs() []slog.Attr { return []slog.Attr{slog.String("error", e.Text)} }
 func (e HookUnreachable) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("code", "prestop-unreachable"), slog.String("address", e.Address)}
 }

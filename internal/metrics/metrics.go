@@ -26,13 +26,6 @@ import (
 // Source gives the current picture, nil before the first look is done.
 type Source func() *probe.Snapshot
 
-// Prestop are the numbers of the preStop gate.
-type Prestop struct {
-	Requests map[string]uint64 // calls answered, by outcome; every outcome is there
-	Waited   time.Duration     // of the running call so far, else of the last one
-	Any      bool              // false before the first call
-}
-
 // Config of the metrics.
 type Config struct {
 	Version, GoVersion string
@@ -56,7 +49,7 @@ func NewRegistry(cfg Config) *prometheus.Registry {
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newGate(cfg.Prestop),
+		newGate(cfg.Prestop, cfg.StateDirs > 1),
 	)
 	return reg
 }

@@ -42,7 +42,8 @@ func config(dirs int, s *probe.Snapshot) metrics.Config {
 	return metrics.Config{
 		Version: "v1", GoVersion: "go1", StateDirs: dirs, Source: func() *probe.Snapshot { return s },
 		Prestop: func() metrics.Prestop {
-			return metrics.Prestop{Requests: map[string]uint64{"observed": 2, "released": 0}, Waited: 1500 * time.Millisecond, Any: true}
+			return metrics.Prestop{Requests: map[string]uint64{"observed": 2, "closed-clean": 0}, Waited: 1500 * time.Millisecond, Any: true,
+				Budget: 25 * time.Second}
 		},
 	}
 }
@@ -179,7 +180,7 @@ func TestOthers(t *testing.T) {
 		`kstreams_task_checkpoint_present{application_id="alos391",task_id="global"} 0`,
 		`kstreams_store_segments{application_id="alos391",store="win",task_id="1_0"} 2`,
 		`kstreams_prestop_requests_total{outcome="observed"} 2`,
-		`kstreams_prestop_requests_total{outcome="released"} 0`,
+		`kstreams_prestop_requests_total{outcome="closed-clean"} 0`,
 		`kstreams_prestop_wait_seconds{} 2`,
 		`kstreams_sidecar_watcher_mode{mode="inotify"} 1`,
 		`kstreams_sidecar_watcher_mode{mode="poll"} 0`,
@@ -205,6 +206,56 @@ func TestTwoStateDirs(t *testing.T) {
 	}
 }
 
+// TestGate: what the gate knows of applications and of a close.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	yes, no, took, at := true, false, 2.5, time.Unix(1_800_000_000, 0)
+	of := func(dirs int) []string {
+		cfg := config(dirs, nil)
+		cfg.Prestop = func() metrics.Prestop {
+			return metrics.Prestop{
+				Closing: &metrics.Closing{Stores: 30, Flushed: 20, Closed: 10, SSTBytesWritten: 7, Remaining: 3 * time.Second},
+				Clients: []metrics.Client{
+					{StateDir: "/a", Application: "one", Clean: &yes, Ended: &at, CloseSeconds: &took, Dead: &no},
+					{StateDir: "/b", Application: "one", Clean: &no, Ended: &at, Dead: &yes},
+					{StateDir: "/b", Application: "two"},
+				},
+				JournalFailed: true,
+			}
+		}
+		if dirs == 1 {
+			prestop := cfg.Prestop
+			cfg.Prestop = func() metrics.Prestop { p := prestop(); p.Clients = p.Clients[:1]; return p }
+		}
+		return series(t, cfg)
+	}
+	one, two := of(1), of(2)
+	for _, want := range []string{
+		`kstreams_prestop_draining{} 1`, `kstreams_prestop_stores{state="open"} 30`, `kstreams_prestop_stores{state="flushed"} 20`,
+		`kstreams_prestop_stores{state="closed"} 10`, `kstreams_prestop_sst_written_bytes{} 7`, `kstreams_prestop_remaining_seconds{} 3`,
+		`kstreams_last_shutdown_clean{application_id="one"} 1`, `kstreams_last_shutdown_close_seconds{application_id="one"} 2`,
+		`kstreams_app_dead{application_id="one"} 0`, `kstreams_sidecar_journal_failed{} 1`,
+	} {
+		if !slices.Contains(one, want) {
+			t.Errorf("no series %s in\n%s", want, strings.Join(one, "\n"))
+		}
+	}
+	for _, want := range []string{
+		`kstreams_last_shutdown_clean{application_id="one",state_dir="/a"} 1`,
+		`kstreams_last_shutdown_clean{application_id="one",state_dir="/b"} 0`,
+		`kstreams_app_dead{application_id="one",state_dir="/b"} 1`,
+	} {
+		if !slices.Contains(two, want) {
+			t.Errorf("no series %s", want)
+		}
+	}
+	for _, s := range two {
+		if strings.Contains(s, `"two"`) || strings.Contains(s, "close_seconds") && strings.Contains(s, "/b") {
+			t.Errorf("a value that is not known: %s", s)
+		}
+	}
+}
+
 // TestUnknownIsAbsent: what could not be read has no value.
 func TestUnknownIsAbsent(t *testing.T) {
 	t.Parallel()
@@ -219,7 +270,7 @@ func TestUnknownIsAbsent(t *testing.T) {
 			t.Errorf("a value of a store that could not be read: %s", s)
 		}
 	}
-	if len(series(t, config(1, nil))) != 4 { // build info and the gate
+	if len(series(t, config(1, nil))) != 7 { // build info and the gate
 		t.Error("series of a picture that does not exist yet")
 	}
 }

@@ -26,8 +26,8 @@ const (
 )
 
 // Admin is the listener for people and tools.
-func Admin(p Prober) http.Handler {
-	a := &admin{prober: p}
+func Admin(p Prober, g Stater) http.Handler {
+	a := &admin{prober: p, gate: g}
 	r := chi.NewRouter()
 	r.Use(atMost(maxRequests, turnTimeout, func(w http.ResponseWriter, req *http.Request) {
 		fail(w, req, http.StatusServiceUnavailable, "too many requests at the same time")
@@ -37,6 +37,7 @@ func Admin(p Prober) http.Handler {
 		r.Get("/", a.status)
 		r.Get(storePages+"*", a.storePage)
 		r.Get("/api/v1/state", a.stateJSON)
+		r.Get("/api/v1/shutdown", a.shutdownJSON)
 		r.Get(storeAPI+"*", a.storeJSON)
 	})
 	r.Group(func(r chi.Router) {
@@ -77,6 +78,7 @@ func fail(w http.ResponseWriter, req *http.Request, status int, text string) {
 
 type admin struct {
 	prober Prober
+	gate   Stater
 	// The forms of the whole picture.
 	json, text, html rendered
 	// making lets one form of a store be made at a time: a store can have
@@ -85,25 +87,30 @@ type admin struct {
 }
 
 // rendered is one form of the newest picture that somebody asked for. It is
-// made once, whoever asks at the same time.
+// made once, whoever asks at the same time, and again when it is a second old:
+// what the gate has to say changes between two pictures.
 type rendered struct {
 	mu   sync.Mutex
 	seq  uint64
+	made time.Time
 	body []byte
 }
+
+const renderedFor = time.Second
 
 func (r *rendered) of(snap *probe.Snapshot, form func(io.Writer, *probe.Snapshot) error) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Another one may have come with a newer picture meanwhile.
-	if r.body != nil && r.seq >= snap.Seq {
+	if r.body != nil && r.seq >= snap.Seq && time.Since(r.made) < renderedFor {
 		return r.body, nil
 	}
+	made := time.Now()
 	var b bytes.Buffer
 	if err := form(&b, snap); err != nil {
 		return nil, err
 	}
-	r.seq, r.body = snap.Seq, b.Bytes()
+	r.seq, r.made, r.body = snap.Seq, made, b.Bytes()
 	return r.body, nil
 }
 
@@ -131,11 +138,11 @@ func (a *admin) stateJSON(w http.ResponseWriter, req *http.Request) {
 func (a *admin) status(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if wantsText(req) {
-		a.answer(w, req, &a.text, "text/plain; charset=utf-8", statusText)
+		a.answer(w, req, &a.text, "text/plain; charset=utf-8", a.statusText)
 		return
 	}
 	strict(w)
-	a.answer(w, req, &a.html, "text/html; charset=utf-8", statusHTML)
+	a.answer(w, req, &a.html, "text/html; charset=utf-8", a.statusHTML)
 }
 
 // wantsText says that the caller asks for text and takes no HTML.

@@ -8,11 +8,16 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+
+	"streams-sidecar/internal/shutdown"
 )
 
 // aliveLimit is how long the loop may stand still before /livez fails. It turns
 // once a second and never waits for the disk.
 const aliveLimit = 15 * time.Second
+
+// TokenHeader carries the token of a call that may cause a close.
+const TokenHeader = "X-Sidecar-Token"
 
 // Hook is the kubelet's listener: never TLS, never authentication. Its calls
 // are not limited but by [HookConnections]: a call that were turned away would
@@ -27,7 +32,7 @@ func Hook(p Prober, g Gate) http.Handler {
 			writeJSON(w, http.StatusBadRequest, problem{Error: err.Error()})
 			return
 		}
-		ans, err := g.Prestop(req.Context(), wait)
+		ans, err := g.Prestop(req.Context(), shutdown.Call{Wait: wait, Token: req.Header.Get(TokenHeader)})
 		if err != nil {
 			return // the caller has hung up
 		}
@@ -40,7 +45,11 @@ func Hook(p Prober, g Gate) http.Handler {
 	}
 	ready := func(w http.ResponseWriter, _ *http.Request) { verdict(w, p.Snapshot() != nil, notReady) }
 	// There is no guard to wait for: ready is started.
-	for path, probe := range map[string]http.HandlerFunc{"/livez": live, "/readyz": ready, "/startupz": ready} {
+	appz := func(w http.ResponseWriter, _ *http.Request) {
+		ok, reason := g.Alive()
+		verdict(w, ok, reason)
+	}
+	for path, probe := range map[string]http.HandlerFunc{"/livez": live, "/readyz": ready, "/startupz": ready, "/appz": appz} {
 		r.Get(path, probe)
 		r.Head(path, probe) // what some probes and load balancers use
 	}

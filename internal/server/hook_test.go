@@ -38,7 +38,7 @@ func hookOver(t *testing.T, events event.Sink, dir string) (*server.Listener, *s
 	t.Helper()
 	p := look(dir)
 	gate := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{volume.New(volume.OS())},
-		Snapshot: p.Snapshot, Budget: 5 * time.Minute, Events: events})
+		Snapshot: p.Snapshot, Timeout: 5 * time.Minute, Events: events})
 	return serve(t, server.Config{Handler: server.Hook(p, gate), Connections: server.HookConnections}), gate
 }
 
@@ -119,14 +119,14 @@ func TestThousandCalls(t *testing.T) {
 		var ans shutdown.Answer
 		err = json.NewDecoder(resp.Body).Decode(&ans)
 		_ = resp.Body.Close()
-		if err != nil || ans.Outcome != shutdown.Released {
+		if err != nil || ans.Outcome != shutdown.ClosedUnclean {
 			t.Fatalf("call %d: %+v %v", i, ans, err)
 		}
 	}
 	if n := events.n.Load(); n != 1 {
 		t.Errorf("%d drains, want one", n)
 	}
-	released := func() uint64 { return gate.Stats().Requests[shutdown.Released] }
+	released := func() uint64 { return gate.State().Requests[shutdown.ClosedUnclean] }
 	for deadline := time.Now().Add(20 * time.Second); released() < calls/4*3; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d calls were answered, want the %d that did not hang up", released(), calls/4*3)
@@ -164,7 +164,7 @@ func TestNothingBeforeTheOutcome(t *testing.T) {
 		got, err := io.ReadAll(c)
 		head, text, _ := strings.Cut(string(got), "\r\n\r\n")
 		var ans shutdown.Answer
-		if err != nil || !strings.Contains(head, " 200 OK\r\n") || json.Unmarshal([]byte(text), &ans) != nil || ans.Outcome != shutdown.Released {
+		if err != nil || !strings.Contains(head, " 200 OK\r\n") || json.Unmarshal([]byte(text), &ans) != nil || ans.Outcome != shutdown.ClosedUnclean {
 			t.Errorf("%q: %q %v", request, got, err)
 		}
 		h.Take(lock)

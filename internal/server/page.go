@@ -42,12 +42,22 @@ func bytesOf(n any) string {
 }
 
 // statusText is the text form of the status page.
-func statusText(w io.Writer, snap *probe.Snapshot) error {
+func (a *admin) statusText(w io.Writer, snap *probe.Snapshot) error {
 	if _, err := fmt.Fprintf(w, "streams-sidecar, as of %s\n\n", snap.At.UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
 	doc := report.New(snap.StateDirs)
-	return doc.WriteText(w)
+	if err := doc.WriteText(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(a.gateLines(snap), "\n"))
+	return err
+}
+
+func (a *admin) gateLines(snap *probe.Snapshot) []string {
+	s := a.gate.State()
+	v := newShutdownView(&s, snap)
+	return v.lines()
 }
 
 // statusPage is what status.html shows.
@@ -58,6 +68,7 @@ type statusPage struct {
 	Columns  []string
 	Dirs     []dirView
 	Findings []groupView
+	Gate     []string // sentences about the preStop gate
 }
 
 type dirView struct {
@@ -85,7 +96,7 @@ type groupView struct {
 }
 
 // statusHTML renders the status page.
-func statusHTML(w io.Writer, snap *probe.Snapshot) error {
+func (a *admin) statusHTML(w io.Writer, snap *probe.Snapshot) error {
 	doc := report.New(snap.StateDirs)
 	page := statusPage{AsOf: snap.At, Mode: snap.Mode, ScanTook: snap.ScanTook.Round(time.Millisecond), Columns: report.Columns()}
 	for i := range doc.StateDirs {
@@ -99,7 +110,7 @@ func statusHTML(w io.Writer, snap *probe.Snapshot) error {
 		}
 		page.Dirs = append(page.Dirs, d)
 	}
-	page.Findings = newGroups(doc.Groups())
+	page.Findings, page.Gate = newGroups(doc.Groups()), a.gateLines(snap)
 	return templates.ExecuteTemplate(w, "status.html", page)
 }
 

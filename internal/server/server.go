@@ -28,7 +28,8 @@ type Prober interface {
 
 // Gate is what the hook listener needs of shutdown.
 type Gate interface {
-	Prestop(ctx context.Context, wait bool) (*shutdown.Answer, error)
+	Prestop(ctx context.Context, c shutdown.Call) (*shutdown.Answer, error)
+	Alive() (ok bool, reason string)
 }
 
 // notReady is the answer of everything that needs a picture before there is one.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Settle waits until no application holds a lock, at most until the context
-// ends. It gives the ids of those that still do then; known is false if it
+// Settle waits until no application holds a lock and how each of them ended is
+// written down, at most until the context ends. It gives the ids of those that still do then; known is false if it
 // could not be told of all of them.
 func (g *Gate) Settle(ctx context.Context) (held []string, known bool) {
 	tick := time.NewTicker(poll)
@@ -15,6 +15,7 @@ func (g *Gate) Settle(ctx context.Context) (held []string, known bool) {
 		if snap := g.cfg.Snapshot(); snap != nil {
 			m := g.ask(snap)
 			if m.nothing() {
+				g.Follow() // judges the end
 				return nil, true
 			}
 			held, known = ids(m.held), m.unknown == ""
@@ -52,9 +53,6 @@ func (g *Gate) sleep(d time.Duration) {
 }
 
 const explainEnding = "the sidecar was told to stop, and its own limit is over"
-
-// maxExplanation bounds, as JSON, what an answer explains.
-const maxExplanation = 2 << 10
 
 // clip shortens a text so that it takes at most n bytes as a JSON string.
 func clip(text string, n int) string {

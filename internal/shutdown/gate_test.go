@@ -19,68 +19,12 @@ import (
 	"streams-sidecar/test/holder"
 )
 
-func TestMain(m *testing.M) { holder.Main(m) }
-
-// rig is a gate over a real directory, with the picture as it was when the
-// rig was made.
-type rig struct {
-	dir   string
-	vs    []*volume.Volume
-	snap  *probe.Snapshot
-	locks []string // every .lock
-	dbs   []string // every LOCK
-}
-
-func newRig(t *testing.T, cases ...fixture.Name) *rig {
-	t.Helper()
-	r := &rig{}
-	dirs := make([]*store.StateDir, 0, len(cases))
-	for _, c := range cases {
-		r.dir = fixture.Unpack(t, c.Version, c.Case)
-		v := volume.New(volume.OS())
-		d := store.Scan(v, r.dir, nil)
-		r.vs, dirs = append(r.vs, v), append(dirs, d)
-		for _, a := range d.Applications {
-			r.locks = append(r.locks, filepath.Join(a.Layout.Path, ".lock"))
-		}
-		d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
-			for _, db := range s.Databases {
-				r.dbs = append(r.dbs, db.LockPath())
-			}
-		})
-	}
-	r.snap = &probe.Snapshot{StateDirs: dirs}
-	return r
-}
-
-// look takes a new picture, as the agent would have one.
-func (r *rig) look() {
-	dirs := make([]*store.StateDir, len(r.snap.StateDirs))
-	for i, d := range r.snap.StateDirs {
-		dirs[i] = store.Scan(r.vs[i], d.Layout.Path, d)
-	}
-	r.snap = &probe.Snapshot{StateDirs: dirs}
-}
-
-func (r *rig) gate(budget time.Duration) *shutdown.Gate {
-	return shutdown.NewGate(shutdown.Config{Volumes: r.vs, Budget: budget, Snapshot: func() *probe.Snapshot { return r.snap }})
-}
-
 var closed391 = fixture.Name{Version: "3.9.1", Case: "closed-clean"}
 var closed440 = fixture.Name{Version: "4.4.0", Case: "closed-clean"}
 
-func call(t *testing.T, g *shutdown.Gate, wait bool) *shutdown.Answer {
-	t.Helper()
-	a, err := g.Prestop(context.Background(), wait)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
 // waiting returns when a call has begun; a moment later it has asked the locks.
 func waiting(g *shutdown.Gate) {
-	for !g.Stats().Any {
+	for !g.State().Any {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -125,8 +69,8 @@ func TestWaitsForAllApplications(t *testing.T) {
 	h.Release(r.locks[1])
 	select {
 	case a := <-done:
-		if a.Outcome != shutdown.Released || a.Applications != 2 || len(a.Held) != 0 {
-			t.Errorf("got %+v, want released", a)
+		if a.Outcome != shutdown.ClosedUnclean || a.Applications != 2 || len(a.Held) != 0 {
+			t.Errorf("got %+v, want closed-unclean", a)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("no answer after the last release")
@@ -176,8 +120,8 @@ func TestWaitsOnceClosing(t *testing.T) {
 	close(stop)
 	<-stopped
 	h.Kill()
-	if a := <-done; a.Outcome != shutdown.Released {
-		t.Errorf("got %+v, want released", a)
+	if a := <-done; a.Outcome != shutdown.ClosedUnclean {
+		t.Errorf("got %+v, want closed-unclean", a)
 	}
 }
 
@@ -190,7 +134,7 @@ func TestJoins(t *testing.T) {
 	g := r.gate(time.Minute)
 	ctx, hangUp := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
-	go func() { _, err := g.Prestop(ctx, true); gone <- err }()
+	go func() { _, err := g.Prestop(ctx, shutdown.Call{Wait: true}); gone <- err }()
 	waiting(g)
 	var wg sync.WaitGroup
 	answers := make([]*shutdown.Answer, 50)
@@ -204,11 +148,11 @@ func TestJoins(t *testing.T) {
 	h.Kill()
 	wg.Wait()
 	for _, a := range answers {
-		if a.Outcome != shutdown.Released {
-			t.Fatalf("a joined call got %+v, want released", a)
+		if a.Outcome != shutdown.ClosedUnclean {
+			t.Fatalf("a joined call got %+v, want closed-unclean", a)
 		}
 	}
-	if n := g.Stats().Requests[shutdown.Released]; n != 50 {
+	if n := g.State().Requests[shutdown.ClosedUnclean]; n != 50 {
 		t.Errorf("counted %d answers, want 50", n)
 	}
 }
@@ -224,8 +168,8 @@ func TestCaseF08(t *testing.T) {
 	go func() { defer close(killed); waiting(g); h.Kill() }()
 	first := call(t, g, true)
 	<-killed
-	if again := call(t, g, true); again.Outcome != shutdown.Released || first.Outcome != shutdown.Released {
-		t.Errorf("first %+v, then %+v, want released twice", first, again)
+	if again := call(t, g, true); again.Outcome != shutdown.ClosedUnclean || first.Outcome != shutdown.ClosedUnclean {
+		t.Errorf("first %+v, then %+v, want closed-unclean twice", first, again)
 	}
 	holder.Hold(t, r.locks...)
 	if a := call(t, g, false); a.Outcome != shutdown.Observed {
@@ -267,7 +211,7 @@ func TestEnd(t *testing.T) {
 		t.Errorf("one that only asks: %+v, want observed", a)
 	}
 	// Nor does it wait for a first picture any more.
-	g = shutdown.NewGate(shutdown.Config{Budget: time.Hour, Snapshot: func() *probe.Snapshot { return nil }})
+	g = shutdown.NewGate(shutdown.Config{Timeout: time.Hour, Snapshot: func() *probe.Snapshot { return nil }})
 	time.AfterFunc(50*time.Millisecond, g.End)
 	if a := call(t, g, true); a.Outcome != shutdown.Timeout || !strings.Contains(a.Explanation, "not been read") {
 		t.Errorf("before the first picture: %+v, want a timeout", a)
@@ -317,27 +261,27 @@ func TestWaitingCallNeverObserves(t *testing.T) {
 	h := holder.Hold(t, r.locks...)
 	picture := make(chan *probe.Snapshot)
 	first := true
-	g := shutdown.NewGate(shutdown.Config{Volumes: r.vs, Budget: time.Minute, Snapshot: func() *probe.Snapshot {
+	g := shutdown.NewGate(shutdown.Config{Volumes: r.vs, Timeout: time.Minute, Snapshot: func() *probe.Snapshot {
 		if first { // only the one drain asks
 			first = false
 			return <-picture
 		}
-		return r.snap
+		return r.picture.Load()
 	}})
 	asks, waits := make(chan *shutdown.Answer, 1), make(chan *shutdown.Answer, 1)
 	go func() { asks <- call(t, g, false) }()
 	waiting(g)
 	go func() { waits <- call(t, g, true) }()
 	time.Sleep(100 * time.Millisecond)
-	picture <- r.snap
+	picture <- r.picture.Load()
 	select {
 	case a := <-waits:
 		t.Fatalf("the waiting call got %+v while the lock is held", a)
 	case <-time.After(300 * time.Millisecond):
 	}
 	h.Kill()
-	if a := <-waits; a.Outcome != shutdown.Released {
-		t.Errorf("the waiting call got %+v, want released", a)
+	if a := <-waits; a.Outcome != shutdown.ClosedUnclean {
+		t.Errorf("the waiting call got %+v, want closed-unclean", a)
 	}
 	<-asks
 }
@@ -353,7 +297,7 @@ func TestUnreadableIsNotNotRunning(t *testing.T) {
 	} {
 		v := volume.New(volume.OS())
 		snap := &probe.Snapshot{StateDirs: []*store.StateDir{store.Scan(v, dir, nil)}}
-		g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{v}, Budget: 200 * time.Millisecond,
+		g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{v}, Timeout: 200 * time.Millisecond,
 			Snapshot: func() *probe.Snapshot { return snap }})
 		if a := call(t, g, false); a.Outcome != shutdown.Observed || a.Explanation == "" {
 			t.Errorf("%s: %+v, want observed with an explanation", name, a)
@@ -379,8 +323,8 @@ func TestHeldStoreBelowFreeLock(t *testing.T) {
 	}
 	killed := make(chan struct{})
 	go func() { defer close(killed); time.Sleep(200 * time.Millisecond); h.Kill() }()
-	if a := call(t, g, true); a.Outcome != shutdown.Released || a.WaitedSeconds < 0.15 {
-		t.Errorf("got %+v, want released after the stores are free", a)
+	if a := call(t, g, true); a.Outcome != shutdown.ClosedUnclean || a.WaitedSeconds < 0.15 {
+		t.Errorf("got %+v, want closed-unclean after the stores are free", a)
 	}
 	<-killed
 }
@@ -405,8 +349,8 @@ func TestLockThatCannotBeAskedForAWhile(t *testing.T) {
 	r := newRig(t, closed391)
 	holder.Hold(t, r.locks...)
 	fake := volumetest.New(t, volume.OS())
-	g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{volume.New(fake)}, Budget: 400 * time.Millisecond,
-		Snapshot: func() *probe.Snapshot { return r.snap }})
+	g := shutdown.NewGate(shutdown.Config{Volumes: []*volume.Volume{volume.New(fake)}, Timeout: 400 * time.Millisecond,
+		Snapshot: func() *probe.Snapshot { return r.picture.Load() }})
 	done := make(chan *shutdown.Answer, 1)
 	go func() { done <- call(t, g, true) }()
 	waiting(g)

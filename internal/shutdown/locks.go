@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"streams-sidecar/internal/finding"
@@ -12,10 +13,18 @@ import (
 
 // app is one application whose locks are asked.
 type app struct {
-	v  *volume.Volume
-	a  *store.Application
-	id string
+	key key
+	v   *volume.Volume
+	a   *store.Application
+	id  string
 }
+
+func newApp(v *volume.Volume, dir int, a *store.Application) app {
+	id := volume.Text(a.Layout.ID)
+	return app{key{dir, id}, v, a, id}
+}
+
+func (x app) lockPath() string { return filepath.Join(x.a.Layout.Path, ".lock") }
 
 // moment is what the locks say at one time.
 type moment struct {
@@ -60,10 +69,10 @@ func (g *Gate) next(m moment) moment {
 
 // ask asks every lock of a picture now.
 func (g *Gate) ask(snap *probe.Snapshot) moment {
-	m := moment{unknown: unreadable(snap)}
+	m := moment{unknown: anyUnreadable(snap)}
 	for i, d := range snap.StateDirs {
 		for _, a := range d.Applications {
-			m.add(app{g.cfg.Volumes[i], a, volume.Text(a.Layout.ID)})
+			m.add(newApp(g.cfg.Volumes[i], i, a))
 		}
 	}
 	return m
@@ -142,14 +151,21 @@ func (m *moment) closing() bool {
 	return false
 }
 
-// unreadable says which state directory could not be read, so that nothing can
+// anyUnreadable says which state directory could not be read, so that nothing can
 // be said of what runs in it. One that does not exist has nothing in it.
-func unreadable(snap *probe.Snapshot) string {
+func anyUnreadable(snap *probe.Snapshot) string {
 	for _, d := range snap.StateDirs {
-		for _, f := range d.Layout.Findings {
-			if f.Code == finding.StateDirIsApplication || f.Severity == finding.Unreadable && f.Code != finding.StateDirMissing {
-				return fmt.Sprintf("%s: %s (%s)", volume.Text(d.Layout.Path), f.Text, f.Code)
-			}
+		if why := unreadable(d); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func unreadable(d *store.StateDir) string {
+	for _, f := range d.Layout.Findings {
+		if f.Code == finding.StateDirIsApplication || f.Severity == finding.Unreadable && f.Code != finding.StateDirMissing {
+			return fmt.Sprintf("%s: %s (%s)", volume.Text(d.Layout.Path), f.Text, f.Code)
 		}
 	}
 	return ""

@@ -420,8 +420,8 @@ func (s *sidecar) hookAnswersInTime(app *streams.App) {
 	var body struct {
 		Outcome string `json:"outcome"`
 	}
-	if err := json.Unmarshal([]byte(a.body), &body); err != nil || body.Outcome != "released" {
-		s.t.Errorf("answer %s (%v), want released", a.body, err)
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil || body.Outcome != "closed-clean" {
+		s.t.Errorf("answer %s (%v), want closed-clean", a.body, err)
 	}
 	late := a.at.Sub(at)
 	s.t.Logf("answered %v after the last release", late.Round(100*time.Microsecond))
