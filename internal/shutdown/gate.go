@@ -128,6 +128,7 @@ type Gate struct {
 	last         map[key]*Shutdown // how each application ended last
 	concluded    map[key]concluded // those that have ended in this process and not begun again
 	followed     map[key]bool      // those that this process has seen at rest
+	listed       map[int]bool      // state directories that this process has read: what is new in them was not there before
 	preallocates map[int]bool      // by state directory
 	changed      bool              // runs have something new to write down
 	unsynced     map[document]bool // written, and not durable yet
@@ -184,7 +185,7 @@ func NewGate(cfg Config) *Gate {
 	}
 	return &Gate{cfg: cfg, durable: durable, counts: map[Outcome]uint64{}, ended: make(chan struct{}),
 		runs: map[key]*run{}, saved: map[key]savedRun{}, last: map[key]*Shutdown{},
-		concluded: map[key]concluded{}, followed: map[key]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, unsynced: map[document]bool{},
+		concluded: map[key]concluded{}, followed: map[key]bool{}, listed: map[int]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, unsynced: map[document]bool{},
 		unwritten: map[int]time.Time{}, troubles: map[document]string{}}
 }
 

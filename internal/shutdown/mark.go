@@ -24,9 +24,9 @@ type mark struct {
 	// Checkpoints by task; nil before a drain has begun. A task without one
 	// has the zero value.
 	Checkpoints map[string]checkpoint `json:"checkpoints,omitempty"`
-	// first are the stores that were there when the run began, nil if that is
-	// not known.
-	first map[storeName]bool
+	// opened counts how often the stores that were there when the run began
+	// have been opened since; nil if it was not seen to begin.
+	opened map[storeName]*openings
 	// Preallocates says that a MANIFEST was seen preallocated on this file
 	// system: only then does a trimmed one mean that it was closed.
 	Preallocates bool `json:"preallocates"`
@@ -97,6 +97,7 @@ func (m *mark) note(a *store.Application) (changed bool) {
 	held := map[storeName]bool{}
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
+			m.count(t, s)
 			if s.InUse == nil || !*s.InUse {
 				if s.InUse == nil { // it may be held
 					held[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}] = true
@@ -121,7 +122,7 @@ func (m *mark) note(a *store.Application) (changed bool) {
 			was, known := stores[name]
 			if !known {
 				was = newOpenStore(s)
-				was.since, was.Settled = now, m.first != nil && !m.first[storeName{task, name}]
+				was.since, was.Settled = now, m.settled(task, name)
 				stores[name], changed = was, true
 				continue
 			}
@@ -130,9 +131,9 @@ func (m *mark) note(a *store.Application) (changed bool) {
 				was.Manifests, was.since = numbers, now
 				stores[name], changed = was, true
 			}
-			if was.FreeSince != nil || !was.Settled && now.Sub(was.since) >= settles {
-				was.Settled = was.Settled || now.Sub(was.since) >= settles
-				was.FreeSince = nil
+			settled := was.Settled || m.settled(task, name) || now.Sub(was.since) >= settles
+			if was.FreeSince != nil || settled != was.Settled {
+				was.Settled, was.FreeSince = settled, nil
 				stores[name], changed = was, true
 			}
 		}
@@ -191,17 +192,50 @@ func reopened(was, now map[string]uint64) bool {
 	return false
 }
 
-// storesOf are the stores of an application that are there.
-func storesOf(a *store.Application) map[storeName]bool {
-	out := map[storeName]bool{}
+// openings of a store in one run.
+type openings struct {
+	manifests map[string]uint64
+	times     int
+}
+
+// watch begins to count how often stores are opened: from the picture of an
+// application at rest, or nil where there was no such application.
+func (m *mark) watch(a *store.Application) {
+	m.opened = map[storeName]*openings{}
+	if a == nil {
+		return
+	}
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
 			if s.Verdict != store.Empty {
-				out[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}] = true
+				m.opened[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}] = &openings{manifests: manifests(s)}
 			}
 		}
 	}
-	return out
+}
+
+// count notes that a store has been opened, also where it is closed again by now.
+func (m *mark) count(t *store.Task, s *store.Store) {
+	if len(m.opened) == 0 {
+		return
+	}
+	o := m.opened[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}]
+	if o == nil || o.times > 1 {
+		return
+	}
+	if now := manifests(s); reopened(o.manifests, now) {
+		o.manifests = now
+		o.times++
+	}
+}
+
+// settled says that a store was made in this run, or opened more than once.
+func (m *mark) settled(task, name string) bool {
+	if m.opened == nil {
+		return false
+	}
+	o := m.opened[storeName{task, name}]
+	return o == nil || o.times > 1
 }
 
 func sameNumbers(a, b map[string]uint64) bool {
@@ -263,6 +297,13 @@ func (m *mark) begin(a *store.Application, checkpoints map[string]checkpoint) {
 	m.note(a)
 	m.drop(time.Now(), letGoBeforeCall)
 	m.Checkpoints = checkpoints
+	for task, stores := range m.Open {
+		for _, o := range stores {
+			if o.FreeSince != nil { // its close may have begun before
+				delete(m.Checkpoints, task)
+			}
+		}
+	}
 	m.each(a, func(task string, s *store.Store, was openStore) {
 		was.Flushes, was.Flushed = s.Counts.Flushes, s.Counts.FlushedBytes
 		m.Open[task][volume.Text(s.Name)] = was

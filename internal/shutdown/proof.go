@@ -1,7 +1,9 @@
 package shutdown
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
@@ -13,6 +15,7 @@ type surroundings struct {
 	clockStepped bool // the times of files cannot be compared
 	cleanBefore  bool // the end before this run was clean
 	triggered    bool // the gate has caused this close
+	written      []int64
 }
 
 // prove says of every store that was open whether this close was clean. It
@@ -25,6 +28,7 @@ type surroundings struct {
 // them.
 func prove(m *mark, a *store.Application, s surroundings) []Evidence {
 	var out []Evidence
+	s.written = writings(a)
 	tasks := map[string]*store.Task{}
 	for _, t := range a.Tasks {
 		tasks[volume.Text(t.Layout.ID)] = t
@@ -233,21 +237,59 @@ func (m *mark) proveCheckpoint(id string, t *store.Task, s surroundings) (Reason
 		return NotProvableHere, "the .checkpoint was written anew, but it does not show that the stores were closed after it"
 	case replaced:
 		return NotClosed, "the .checkpoint was written anew, but no store was closed after it"
-	// It was not written since the drain began, or none was noted because
-	// there was no drain; or the close had begun before. Then all databases
-	// must have been closed after it.
-	case s.clockStepped:
-		return NotProvableHere, "the clock was set during the close"
-	case m.Preallocates && w.closed == w.databases:
-		return "", ""
 	case w.trimmed == 0:
 		return NotClosed, ""
 	case noted:
+		// Every clean close writes it, also that of an idle task. A flush that
+		// fails leaves no other trace.
 		return CheckpointNotReplaced, ""
+	// None was noted: there was no drain, or the close had begun before.
+	case s.clockStepped:
+		return NotProvableHere, "the clock was set during the close"
 	case !m.Preallocates:
-		return NotProvableHere, "no call preceded the end, and the file system does not preallocate"
+		return NotProvableHere, "no call preceded the close, and the file system does not preallocate"
+	case w.closed < w.databases:
+		return NotClosed, ""
+	case s.quiet(c.ModNanos, w.first):
+		return CheckpointNotReplaced, "it was written long before the stores were closed"
 	}
-	return NotClosed, ""
+	return "", ""
+}
+
+// quietest is the longest time in which a close changes nothing: Streams
+// flushes the stores of all tasks and writes their .checkpoints, one after the
+// other, before it closes the first store.
+const quietest = 5 * time.Second
+
+// quiet says that between two moments, nanoseconds, nothing was written for so
+// long that they are not parts of one close.
+func (s *surroundings) quiet(from, to int64) bool {
+	for _, at := range s.written {
+		if at > from && at < to {
+			if at-from > int64(quietest) {
+				return true
+			}
+			from = at
+		}
+	}
+	return to-from > int64(quietest)
+}
+
+// writings are the times, ascending, of what a close writes before it closes
+// the first store.
+func writings(a *store.Application) (all []int64) {
+	for _, t := range a.Tasks {
+		if c := t.Layout.Checkpoint; c != nil {
+			all = append(all, c.ModNanos)
+		}
+		for _, st := range t.Stores {
+			for _, db := range st.Databases {
+				all = append(all, db.LastTable(), db.LastFlush(), db.ManifestWritten())
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // afterwards is what happened to the open databases of a task after its
@@ -258,6 +300,7 @@ type afterwards struct {
 	databases int
 	trimmed   int    // look as if RocksDB has closed them
 	closed    int    // of those, the ones that it has closed after it
+	first     int64  // when the first of those was closed
 	flushed   string // a store that was flushed after it, "" if none
 }
 
@@ -276,6 +319,9 @@ func (m *mark) afterwards(t *store.Task, written int64) (w afterwards) {
 		// the edit of a compaction.
 		if db.ManifestWritten() >= written && (m.Preallocates || db.LastTable() <= written) {
 			w.closed++
+			if w.first == 0 || db.ManifestWritten() < w.first {
+				w.first = db.ManifestWritten()
+			}
 		}
 	})
 	return w

@@ -124,6 +124,13 @@ func (g *Gate) Follow() {
 			g.follow(x, held || x.open(), snap.Seq)
 		}
 	}
+	g.mu.Lock()
+	for i, d := range snap.StateDirs {
+		if !d.Layout.Missing && unreadable(d) == "" {
+			g.listed[i] = true
+		}
+	}
+	g.mu.Unlock()
 	// Of a directory that could be read, what is not in it is gone.
 	for _, r := range g.running() {
 		if !seen[r.key] && anyUnreadable(snap) == "" {
@@ -186,8 +193,12 @@ func (g *Gate) follow(x app, held bool, seq uint64) {
 // enter begins a run. The caller holds mu.
 func (g *Gate) enter(r *run) {
 	r.mark.Preallocates = r.mark.Preallocates || g.preallocates[r.key.dir]
-	if !r.resumed && g.followed[r.key] { // it was seen at rest before
-		r.mark.first = storesOf(r.app.a)
+	switch {
+	case r.resumed:
+	case g.followed[r.key]: // it was seen at rest before
+		r.mark.watch(r.app.a)
+	case g.listed[r.key.dir]: // there was no such application before
+		r.mark.watch(nil)
 	}
 	r.mark.note(r.app.a)
 	g.runs[r.key] = r

@@ -114,7 +114,7 @@ func (w *wait) report(f firing) {
 			told = r.Err
 			w.cfg.Events.Emit(event.TriggerTrouble{Trigger: w.trigger, Attempts: r.Attempts, Text: r.Err})
 		}
-		if r.Taken || r.Closing {
+		if r.Taken {
 			w.note(w.runs, func(c *call) { c.Triggered, c.TriggerError = true, "" })
 			w.save(true)
 			return
@@ -133,10 +133,7 @@ func (w *wait) answer() *Answer {
 	ans := &Answer{Trigger: w.trigger, Applications: len(w.runs), Explanation: w.now.unknown, Restoring: w.progress.Restoring}
 	if w.firing != nil {
 		r := w.firing.Report()
-		ans.Triggered, ans.Attempts, ans.TriggerError = r.Taken || r.Closing, r.Attempts, r.Err
-		if r.Attempts > 0 && !ans.Triggered && r.Err == "" {
-			ans.TriggerError = "no answer yet"
-		}
+		ans.Triggered, ans.Attempts, ans.TriggerError = r.Taken, r.Attempts, r.Err
 	}
 	if w.trigger != TriggerNone && !w.d.may.Load() {
 		ans.Explanation = join(ans.Explanation, explainObserved)
@@ -146,6 +143,7 @@ func (w *wait) answer() *Answer {
 
 // over is the answer once every lock is free: how the applications have ended.
 func (w *wait) over(deadline time.Time) *Answer {
+	w.taken()
 	ans := w.answer()
 	w.note(w.runs, func(c *call) { c.Triggered = c.Triggered || ans.Triggered })
 	type judged struct {
@@ -182,10 +180,29 @@ func (w *wait) over(deadline time.Time) *Answer {
 	}
 }
 
+// takenPatience is for the answer of an endpoint that is still on its way when
+// the last lock is free.
+const takenPatience = 50 * time.Millisecond
+
+// taken waits a moment for what the trigger has to say.
+func (w *wait) taken() {
+	if w.firing == nil {
+		return
+	}
+	for until := time.Now().Add(takenPatience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if r := w.firing.Report(); r.Taken || r.Closing || r.Err != "" {
+			return
+		}
+	}
+}
+
 // giveUp is the answer of a drain whose end has not come. The gate goes on
 // following the applications.
 func (w *wait) giveUp(o Outcome, why string) *Answer {
 	ans := w.answer()
+	if ans.Attempts > 0 && !ans.Triggered && ans.TriggerError == "" {
+		ans.TriggerError = "no answer yet"
+	}
 	ans.Explanation = join(ans.Explanation, why)
 	return w.giveUpWith(o, ans)
 }
