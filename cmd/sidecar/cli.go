@@ -133,7 +133,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	parser, err := kong.New(&c,
 		kong.Name("sidecar"),
-		kong.Description("Watches the RocksDB state of Kafka Streams from outside. It changes nothing."),
+		kong.Description("Watches the RocksDB state of Kafka Streams from outside, and holds a stop until it is safe."),
 		kong.UsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Writers(stdout, stderr),

@@ -14,7 +14,7 @@ type Started struct {
 // Advice: something about the way in which the agent is run that will get in
 // its way. Code is stable.
 type Advice struct {
-	Code    string // "runs-as-root", "runs-as-other-user", "state-dir-not-persistent"
+	Code    string
 	Subject string // what it is about
 	Text    string // one sentence
 }

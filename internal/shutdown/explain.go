@@ -9,8 +9,11 @@ func explain(s *Shutdown) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	closed, open, gone := 0, 0, 0
+	closed, open, gone, unknown := 0, 0, 0, 0
 	for _, e := range s.Evidence {
+		if e.Reason == NotProvableHere || e.Reason == Unreadable {
+			unknown++
+		}
 		switch {
 		case e.Reason == TaskGone:
 			gone++
@@ -22,6 +25,8 @@ func explain(s *Shutdown) string {
 	}
 	stores := closed + open + gone
 	switch {
+	case unknown == len(missing) && s.Stores > 0:
+		return "nothing speaks against a clean close, but the files do not prove it: see the reason of each store"
 	case s.Stores == 0:
 		return "what the run before has left behind could not be proven to be clean, and no store was opened since"
 	case gone > 0 && open == 0:

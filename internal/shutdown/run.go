@@ -345,6 +345,9 @@ func (g *Gate) judge(r *run) *Shutdown {
 		s.Evidence = prove(&m, a, surroundings{clockStepped: stepped, cleanBefore: clean, triggered: s.Triggered})
 		s.SSTBytesWritten = m.written(a)
 	}
+	if s.Evidence == nil {
+		s.Evidence = []Evidence{}
+	}
 	s.Outcome = ClosedClean
 	if len(s.Missing()) > 0 {
 		s.Outcome = ClosedUnclean
