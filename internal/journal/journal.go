@@ -29,7 +29,7 @@ import (
 )
 
 // MaxSize of a document, in bytes as it stands in its file.
-const MaxSize = 4 << 20
+const MaxSize = 32 << 20
 
 // MaxName is how long the name of a document may be, in bytes.
 const MaxName = 128

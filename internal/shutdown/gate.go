@@ -21,6 +21,7 @@ import (
 	"streams-sidecar/internal/journal"
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/shutdown/trigger"
+	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
 
@@ -124,15 +125,15 @@ type Gate struct {
 	mu           sync.Mutex
 	drain        *drain // the running one, nil if none
 	runs         map[key]*run
-	saved        map[key]savedRun  // of earlier processes, not met again yet
-	last         map[key]*Shutdown // how each application ended last
-	concluded    map[key]concluded // those that have ended in this process and not begun again
-	followed     map[key]bool      // those that this process has seen at rest
-	listed       map[int]bool      // state directories that this process has read: what is new in them was not there before
-	preallocates map[int]bool      // by state directory
-	changed      bool              // runs have something new to write down
-	unsynced     map[document]bool // written, and not durable yet
-	unwritten    map[int]time.Time // those that could not be written, and when
+	saved        map[key]savedRun           // of earlier processes, not met again yet
+	last         map[key]*Shutdown          // how each application ended last
+	concluded    map[key]concluded          // those that have ended in this process and not begun again
+	rest         map[key]*store.Application // those that this process has seen at rest, as they were then
+	listed       map[int]bool               // state directories that this process has read: what is new in them was not there before
+	preallocates map[int]bool               // by state directory
+	changed      bool                       // runs have something new to write down
+	unsynced     map[document]bool          // written, and not durable yet
+	unwritten    map[int]time.Time          // those that could not be written, and when
 	troubles     map[document]string
 	waited       time.Duration // of the last call answered
 	counts       map[Outcome]uint64
@@ -185,7 +186,7 @@ func NewGate(cfg Config) *Gate {
 	}
 	return &Gate{cfg: cfg, durable: durable, counts: map[Outcome]uint64{}, ended: make(chan struct{}),
 		runs: map[key]*run{}, saved: map[key]savedRun{}, last: map[key]*Shutdown{},
-		concluded: map[key]concluded{}, followed: map[key]bool{}, listed: map[int]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, unsynced: map[document]bool{},
+		concluded: map[key]concluded{}, rest: map[key]*store.Application{}, listed: map[int]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, unsynced: map[document]bool{},
 		unwritten: map[int]time.Time{}, troubles: map[document]string{}}
 }
 

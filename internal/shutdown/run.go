@@ -145,7 +145,7 @@ func (g *Gate) Follow() {
 func (g *Gate) follow(x app, held bool, seq uint64) {
 	g.mu.Lock()
 	if !held {
-		g.followed[x.key] = true
+		g.rest[x.key] = x.a
 	}
 	r := g.runs[x.key]
 	saved, wasSaved := g.saved[x.key]
@@ -195,8 +195,9 @@ func (g *Gate) enter(r *run) {
 	r.mark.Preallocates = r.mark.Preallocates || g.preallocates[r.key.dir]
 	switch {
 	case r.resumed:
-	case g.followed[r.key]: // it was seen at rest before
-		r.mark.watch(r.app.a)
+	case g.rest[r.key] != nil:
+		r.mark.watch(g.rest[r.key])
+		delete(g.rest, r.key) // a picture is large
 	case g.listed[r.key.dir]: // there was no such application before
 		r.mark.watch(nil)
 	}
@@ -506,6 +507,11 @@ func (g *Gate) save(now bool) {
 			err = g.cfg.Journals[i].Put(runsFile, doc)
 		}
 		g.wrote(i, runsFile, err)
+		if err != nil { // once more, some seconds later
+			g.mu.Lock()
+			g.changed = true
+			g.mu.Unlock()
+		}
 	}
 }
 
