@@ -70,6 +70,9 @@ type checkpoint struct {
 	Present bool   `json:"present"`
 	Ino     uint64 `json:"ino,omitempty"`
 	Mod     int64  `json:"mod,omitempty"` // st_mtim, nanoseconds
+	// Young says that it was written shortly before it was noted: perhaps by
+	// a close that had begun already.
+	Young bool `json:"young,omitempty"`
 }
 
 func newCheckpoint(c *statedir.Checkpoint) checkpoint {
@@ -79,7 +82,9 @@ func newCheckpoint(c *statedir.Checkpoint) checkpoint {
 	return checkpoint{Present: true, Ino: c.Ino, Mod: c.ModNanos}
 }
 
-func (c checkpoint) same(o checkpoint) bool { return c == o }
+func (c checkpoint) same(o checkpoint) bool {
+	return c.Present == o.Present && c.Ino == o.Ino && c.Mod == o.Mod
+}
 
 // stores is how many were open.
 func (m *mark) stores() int {
@@ -278,7 +283,9 @@ func lookCheckpoints(v *volume.Volume, a *store.Application) map[string]checkpoi
 		if err != nil { // the picture's is as good as can be had
 			c = t.Layout.Checkpoint
 		}
-		out[volume.Text(t.Layout.ID)] = newCheckpoint(c)
+		noted := newCheckpoint(c)
+		noted.Young = c != nil && time.Since(time.Unix(0, c.ModNanos)).Abs() < quietest
+		out[volume.Text(t.Layout.ID)] = noted
 	}
 	return out
 }
@@ -292,14 +299,15 @@ const (
 )
 
 // begin notes the checkpoints at the beginning of a drain, and from where
-// progress counts.
-func (m *mark) begin(a *store.Application, checkpoints map[string]checkpoint) {
+// progress counts. held are the stores whose LOCK is held now; the picture may
+// be some moments old.
+func (m *mark) begin(a *store.Application, checkpoints map[string]checkpoint, held map[storeName]bool) {
 	m.note(a)
 	m.drop(time.Now(), letGoBeforeCall)
 	m.Checkpoints = checkpoints
 	for task, stores := range m.Open {
-		for _, o := range stores {
-			if o.FreeSince != nil { // its close may have begun before
+		for name, o := range stores {
+			if o.FreeSince != nil || !held[storeName{task, name}] { // its close has begun before
 				delete(m.Checkpoints, task)
 			}
 		}

@@ -245,14 +245,28 @@ func (g *Gate) appOf(r *run) app {
 func (g *Gate) begin(runs []*run, c call) {
 	for _, r := range runs {
 		x := g.appOf(r)
-		checkpoints := lookCheckpoints(x.v, x.a) // asks the disk, so outside of the lock
+		// The disk is asked outside of the lock.
+		checkpoints := lookCheckpoints(x.v, x.a)
 		g.mu.Lock()
+		m := r.mark.clone()
+		g.mu.Unlock()
+		held := heldLocks(x.v, x.a, &m).stores
+		g.mu.Lock()
+		old := r.call
+		waited := old != nil && old.Outcome != Observed
 		// One that only observes, after a call that waits or has waited, tells
 		// nothing new.
-		if old := r.call; c.Outcome != Observed || old == nil || old.Outcome == Observed || time.Since(old.Began) >= callCounts {
-			r.mark.begin(x.a, checkpoints)
-			r.clock = readClock()
-			r.call, r.resumed = &c, false
+		if c.Outcome != Observed || !waited || time.Since(old.Began) >= callCounts {
+			now := c
+			if waited && time.Since(old.Began) <= g.budget()+Reserve {
+				// Within one stop. What its first call has noted stays: the
+				// close may have begun since.
+				now.Began, now.Triggered = old.Began, old.Triggered
+			} else {
+				r.mark.begin(x.a, checkpoints, held)
+				r.clock = readClock()
+			}
+			r.call, r.resumed = &now, false
 			g.changed = true
 		}
 		g.mu.Unlock()
@@ -368,10 +382,13 @@ const callCounts = time.Hour
 // have been anybody's; SIGTERM follows it at once.
 func (g *Gate) belongs(c *call) time.Duration {
 	if c.Outcome == Observed {
-		return Budget(g.cfg.Timeout, g.cfg.Grace) + Reserve
+		return g.budget() + Reserve
 	}
 	return callCounts
 }
+
+// budget is that of a call of which the API server knows nothing.
+func (g *Gate) budget() time.Duration { return Budget(g.cfg.Timeout, g.cfg.Grace) }
 
 // look reads an application anew, from the newest picture on. It gives nil if it
 // is gone, and where that cannot be told says why.

@@ -57,7 +57,7 @@ func (g *Gate) State() State {
 	dead := g.dead(time.Now())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := State{Phase: PhaseIdle, Trigger: g.cfg.Trigger, Budget: Budget(g.cfg.Timeout, g.cfg.Grace), JournalError: g.journalError(),
+	s := State{Phase: PhaseIdle, Trigger: g.cfg.Trigger, Budget: g.budget(), JournalError: g.journalError(),
 		Requests: make(map[Outcome]uint64, len(g.counts)), Waited: g.waited, Any: g.answers > 0}
 	for k, v := range g.counts {
 		s.Requests[k] = v
