@@ -30,6 +30,10 @@ test: ## every test with the race detector, and go vet
 test-streams: ## real Kafka Streams 2.8 to 4.4 against a real broker (needs a JDK and Maven)
 	@scripts/test-streams
 
+.PHONY: test-streams-full
+test-streams-full: ## every way to stop an application, 300 times and more: an hour and a half
+	@scripts/test-streams-full
+
 .PHONY: test-live
 test-live: ## the agent for five minutes beside each of two live versions
 	@LIVE=5m scripts/test-streams -run TestLive

@@ -24,8 +24,9 @@ type mark struct {
 	// Checkpoints by task; nil before a drain has begun. A task without one
 	// has the zero value.
 	Checkpoints map[string]checkpoint `json:"checkpoints,omitempty"`
-	// opened counts how often the stores that were there when the run began
-	// have been opened since; nil if it was not seen to begin.
+	// opened counts how often the stores that were there when the run began,
+	// or was seen first, have been opened since; nil in a run that an earlier
+	// process saw first.
 	opened map[storeName]*openings
 	// Preallocates says that a MANIFEST was seen preallocated on this file
 	// system: only then does a trimmed one mean that it was closed.
@@ -203,8 +204,8 @@ type openings struct {
 	times     int
 }
 
-// watch begins to count how often stores are opened: from the picture of an
-// application at rest, or nil where there was no such application.
+// watch begins to count how often stores are opened: from a picture of the
+// application, at rest if there is one, or nil where there was no such application.
 func (m *mark) watch(a *store.Application) {
 	m.opened = map[storeName]*openings{}
 	if a == nil {

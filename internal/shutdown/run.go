@@ -193,13 +193,15 @@ func (g *Gate) follow(x app, held bool, seq uint64) {
 // enter begins a run. The caller holds mu.
 func (g *Gate) enter(r *run) {
 	r.mark.Preallocates = r.mark.Preallocates || g.preallocates[r.key.dir]
-	switch {
+	switch rest := g.rest[r.key]; {
 	case r.resumed:
-	case g.rest[r.key] != nil:
-		r.mark.watch(g.rest[r.key])
-		delete(g.rest, r.key) // a picture is large
-	case g.listed[r.key.dir]: // there was no such application before
+	case rest == nil && g.listed[r.key.dir]: // there was no such application before
 		r.mark.watch(nil)
+	case rest == nil: // some of its stores may have been opened already
+		r.mark.watch(r.app.a)
+	default:
+		r.mark.watch(rest)
+		delete(g.rest, r.key) // a picture is large
 	}
 	r.mark.note(r.app.a)
 	g.runs[r.key] = r

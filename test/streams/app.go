@@ -96,7 +96,11 @@ func (a *App) TryOpen() error {
 		}
 		a.jvm = j
 	}
-	return a.ask("/open", a.Options.form(a.version, a.lab.bootstrap, a.ID, a.Dir), nil)
+	bootstrap := a.lab.bootstrap
+	if a.Options.Proxied {
+		bootstrap = a.lab.proxied
+	}
+	return a.ask("/open", a.Options.form(a.version, bootstrap, a.ID, a.Dir), nil)
 }
 
 // Close is KafkaStreams.close with a timeout. It says whether that was enough;
@@ -129,6 +133,26 @@ func (a *App) tryClose(timeout time.Duration) (bool, error) {
 	return result.Closed, err
 }
 
+// StopURL is the application's own shutdown endpoint: a POST starts the close
+// and is answered at once, or with the form field sync=true once it is over.
+// The JVM lives on. The URL is another one after the end of the JVM.
+func (a *App) StopURL() string {
+	a.t.Helper()
+	if a.jvm == nil {
+		a.fatal("stop URL", errNotOpen)
+	}
+	return a.jvm.url + "/stop"
+}
+
+// Log is the end of the JVM's log.
+func (a *App) Log() string {
+	a.t.Helper()
+	if a.jvm == nil {
+		a.fatal("log", errNotOpen)
+	}
+	return tail(a.jvm.log(), 500)
+}
+
 // PID of the JVM. Other applications of the same version run in it later.
 func (a *App) PID() int {
 	a.t.Helper()
@@ -139,7 +163,8 @@ func (a *App) PID() int {
 }
 
 // Signal sends a signal to the JVM. On SIGTERM it closes the application and
-// ends, or only ends if Options.NoHook was set when it was opened; see WaitExit.
+// ends, or only ends if Options.NoHook was set when it was opened, or ends in
+// the middle of the close after Options.HookTimeout; see WaitExit.
 func (a *App) Signal(sig syscall.Signal) {
 	a.t.Helper()
 	if a.jvm == nil {
@@ -149,6 +174,9 @@ func (a *App) Signal(sig syscall.Signal) {
 		a.fatal("signal", err)
 	}
 }
+
+// HasEnded says that the JVM has ended, by whoever's doing; see WaitExit.
+func (a *App) HasEnded() bool { return a.jvm == nil || a.jvm.hasEnded() }
 
 // WaitExit waits until the JVM has ended. The next Open takes another one.
 func (a *App) WaitExit() *os.ProcessState {
@@ -260,9 +288,14 @@ func (a *App) WaitCommitted() {
 
 // Poison makes the processor throw at the next record, once. With
 // at-least-once the record comes again after a restart.
-func (a *App) Poison() {
+func (a *App) Poison() { a.t.Helper(); a.poison(false) }
+
+// PoisonClose makes the processor of one task throw when it is closed, once.
+func (a *App) PoisonClose() { a.t.Helper(); a.poison(true) }
+
+func (a *App) poison(inClose bool) {
 	a.t.Helper()
-	if err := a.ask("/poison", nil, nil); err != nil {
+	if err := a.ask("/poison", url.Values{"close": {strconv.FormatBool(inClose)}}, nil); err != nil {
 		a.fatal("poison", err)
 	}
 }

@@ -31,7 +31,9 @@ type jvm struct {
 // about is the line with which a program says that it is ready.
 type about struct {
 	URL       string
-	Bootstrap string // of the broker
+	Bootstrap string // of the broker, as the next two
+	Proxied   string // what it is called through a proxy,
+	Behind    string // and where that has to lead
 }
 
 func startJVM(name, classPath, class, heap string, properties ...string) (*jvm, about, error) {

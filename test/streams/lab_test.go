@@ -3,6 +3,8 @@
 package streams_test
 
 import (
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,28 +51,85 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestSigterm: a shutdown hook closes the application, and without one there
-// is nothing that does.
+// TestSigterm: a shutdown hook closes the application, unless it gives up too
+// early, and without one there is nothing that does.
 func TestSigterm(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		noHook   bool
-		restored int64
+		o     streams.Options
+		loses bool
 	}{
-		"Hook":   {false, 0},
-		"NoHook": {true, 1000},
+		"Hook":     {streams.Options{}, false},
+		"NoHook":   {streams.Options{NoHook: true}, true},
+		"TooShort": {streams.Options{HookTimeout: time.Millisecond}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			app := running(t, newest, streams.Options{NoHook: tc.noHook})
+			app := running(t, newest, tc.o)
 			app.Signal(syscall.SIGTERM)
 			if state := app.WaitExit(); state.ExitCode() != 143 {
 				t.Errorf("the JVM ended with %v, want 143", state)
 			}
-			if got := reopen(t, app); got != tc.restored {
-				t.Errorf("kv restored %d records, want %d", got, tc.restored)
+			if got := reopen(t, app); got > 0 != tc.loses {
+				t.Errorf("kv restored %d records", got)
 			}
 		})
+	}
+}
+
+// TestStop: the application's own endpoint closes it, in its own time or the
+// caller's, and the JVM lives on.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for name, sync := range map[string]string{"AtOnce": "", "Sync": "true"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := running(t, newest, streams.Options{})
+			resp, err := http.PostForm(app.StopURL(), url.Values{"sync": {sync}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("the answer is %s", resp.Status)
+			}
+			if state := app.Status().State; sync != "" && state != "NOT_RUNNING" {
+				t.Errorf("the state is %s after a synchronous stop", state)
+			}
+			eventually(t, "the application is closed", func() bool { return app.Status().State == "NOT_RUNNING" })
+			if got := reopen(t, app); got != 0 {
+				t.Errorf("kv restored %d records", got)
+			}
+		})
+	}
+}
+
+// TestProxy: an application behind the proxy hears nothing from its broker
+// while that is cut, and goes on afterwards.
+func TestProxy(t *testing.T) { // not in parallel: there is one proxy
+	app := running(t, newest, streams.Options{Proxied: true})
+	proxy := streams.Start(t).Proxy()
+	proxy.Cut()
+	app.Produce(100)
+	time.Sleep(time.Second)
+	got := app.Status().Processed
+	proxy.Mend()
+	if got != 1000 {
+		t.Errorf("processed %d records behind a cut proxy, want 1000", got)
+	}
+	app.WaitProcessed(1100)
+	app.WaitCommitted()
+}
+
+// TestPoisonClose: a processor that throws when it is closed makes the client
+// report it, but not fail to close.
+func TestPoisonClose(t *testing.T) {
+	t.Parallel()
+	app := running(t, newest, streams.Options{})
+	app.PoisonClose()
+	app.CloseClean()
+	if log := app.Log(); !strings.Contains(log, "poison in close") {
+		t.Errorf("no word about the exception in the log:\n%s", log)
 	}
 }
 

@@ -85,8 +85,14 @@ type Options struct {
 	WriteBuffer int  // bytes of each of RocksDB's write buffers; Streams' 16 MiB if 0
 	InfoLog     bool // RocksDB logs at INFO and dumps its statistics each second
 
+	// Proxied makes the application reach the broker through Lab.Proxy.
+	Proxied bool
+
 	// NoHook makes SIGTERM end the JVM without a close.
 	NoHook bool
+	// HookTimeout is for how long SIGTERM lets the close go on before the JVM
+	// ends; 5 minutes if 0.
+	HookTimeout time.Duration
 	// Config is any further configuration of Streams, or another value of one of the above.
 	Config map[string]string
 
@@ -117,8 +123,12 @@ func (o Options) form(version, bootstrap, app, dir string) url.Values {
 	form := url.Values{
 		"input":  {inputTopic(app)},
 		"global": {globalTopic(app)},
-		"hook":   {strconv.FormatBool(!o.NoHook)},
 	}
+	hook := or(o.HookTimeout, 5*time.Minute)
+	if o.NoHook {
+		hook = 0
+	}
+	form.Set("hook.millis", millis(hook))
 	for name, kind := range o.stores() {
 		form.Set("store."+name, string(kind))
 	}

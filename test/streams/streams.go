@@ -44,6 +44,8 @@ type TB interface {
 type Lab struct {
 	broker    *jvm
 	bootstrap string
+	proxied   string // bootstrap through the proxy
+	proxy     *Proxy
 
 	mu    sync.Mutex
 	idle  []idle         // the one that was used last at the end
@@ -70,8 +72,16 @@ var start = sync.OnceValues(func() (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lab{broker: b, bootstrap: about.Bootstrap, users: map[string]int{}}, nil
+	proxy, err := startProxy(about.Proxied, about.Behind)
+	if err != nil {
+		b.kill()
+		return nil, fmt.Errorf("the proxy before Kafka: %w", err)
+	}
+	return &Lab{broker: b, bootstrap: about.Bootstrap, proxied: about.Proxied, proxy: proxy, users: map[string]int{}}, nil
 })
+
+// Proxy of the applications with Options.Proxied.
+func (l *Lab) Proxy() *Proxy { return l.proxy }
 
 // Start gives the lab of this process, and starts its broker if it is the
 // first call: some seconds, or minutes where the jars are not in the cache yet.

@@ -21,6 +21,7 @@ import (
 const (
 	version   = "4.4.0"
 	perSecond = 300
+	rest      = 10 * time.Second // between an end from outside and the next start
 )
 
 func main() {
@@ -53,7 +54,10 @@ func run(s *session, stop <-chan os.Signal) {
 	app.Open()
 	app.WaitRunning()
 	load := app.Load(perSecond)
-	fmt.Printf("Kafka Streams %s is RUNNING on %s: application demo, pid %d, %d records a second\n", version, app.Dir, app.PID(), perSecond)
+	running := func() {
+		fmt.Printf("Kafka Streams %s is RUNNING on %s: application demo, pid %d, %d records a second\n", version, app.Dir, app.PID(), perSecond)
+	}
+	running()
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
@@ -64,6 +68,19 @@ func run(s *session, stop <-chan os.Signal) {
 			fmt.Println("closed cleanly")
 			return
 		case <-look.C:
+			if app.HasEnded() {
+				fmt.Printf("the application was ended from outside: %v; it begins again in %v\n", app.WaitExit(), rest)
+				select {
+				case <-stop:
+					load.Stop()
+					return
+				case <-time.After(rest):
+				}
+				app.Open()
+				app.WaitRunning()
+				running()
+				continue
+			}
 			if st := app.Status(); st.State == "ERROR" || st.State == "NOT_RUNNING" {
 				s.Fatalf("the application is %s: %q", st.State, st.Uncaught)
 			}

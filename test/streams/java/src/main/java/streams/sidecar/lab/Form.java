@@ -34,6 +34,11 @@ public final class Form {
     return Boolean.parseBoolean(text(name));
   }
 
+  /** A flag that may be missing, which is false. */
+  public boolean option(String name) {
+    return Boolean.parseBoolean(fields.get(name));
+  }
+
   /** The fields whose name begins so, without that beginning. */
   public Map<String, String> under(String prefix) {
     Map<String, String> found = new HashMap<>();

@@ -22,13 +22,13 @@ import streams.sidecar.lab.Form;
 final class Instance implements StateRestoreListener {
   private final Layout layout;
   private final KafkaStreams streams;
-  private final boolean hook;
+  private final Duration hook; // zero: none
   private final List<String> uncaught = new CopyOnWriteArrayList<>();
   private final Map<String, Map<String, Object>> restores = new TreeMap<>(); // guarded by itself
 
   Instance(Form form) {
     layout = new Layout(form);
-    hook = form.flag("hook");
+    hook = Duration.ofMillis(form.number("hook.millis"));
     Properties config = new Properties();
     config.putAll(form.under("config."));
     streams = new KafkaStreams(layout.topology(), config);
@@ -43,8 +43,11 @@ final class Instance implements StateRestoreListener {
     streams.start();
   }
 
-  boolean hasHook() {
-    return hook;
+  /** What the shutdown hook does. The JVM ends when it is done, whether the close was or not. */
+  void closeInHook() {
+    if (!hook.isZero()) {
+      streams.close(hook);
+    }
   }
 
   boolean isOpen() {
@@ -89,8 +92,8 @@ final class Instance implements StateRestoreListener {
     return found;
   }
 
-  Map<String, Object> poison() {
-    layout.poison();
+  Map<String, Object> poison(boolean close) {
+    layout.poison(close);
     return Map.of();
   }
 

@@ -34,6 +34,7 @@ final class Layout {
   private final String globalTopic;
   private final AtomicLong processed = new AtomicLong();
   private final AtomicBoolean poisoned = new AtomicBoolean();
+  private final AtomicBoolean poisonedClose = new AtomicBoolean();
   /** The open stores of all tasks, by name. */
   private final Map<String, List<StateStore>> open = new ConcurrentHashMap<>();
 
@@ -66,9 +67,9 @@ final class Layout {
     return processed.get();
   }
 
-  /** The next record, of any task, makes its processor throw, once. */
-  void poison() {
-    poisoned.set(true);
+  /** The next record, of any task, makes its processor throw, once; or the next processor that is closed does. */
+  void poison(boolean close) {
+    (close ? poisonedClose : poisoned).set(true);
   }
 
   void read(KafkaStreams streams, Form form, Content content) {
@@ -107,6 +108,9 @@ final class Layout {
     @Override
     public void close() {
       open.values().forEach(all -> all.removeAll(targets.keySet()));
+      if (poisonedClose.compareAndSet(true, false)) {
+        throw new IllegalStateException("poison in close");
+      }
     }
   }
 }

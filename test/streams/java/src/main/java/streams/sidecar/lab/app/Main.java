@@ -10,7 +10,7 @@ import streams.sidecar.lab.Form;
  * configuration. It is compiled once per version of Kafka Streams, from the same sources.
  */
 public final class Main {
-  private static final Duration HOOK_TIMEOUT = Duration.ofMinutes(5);
+  private static final Duration STOP_TIMEOUT = Duration.ofMinutes(5);
 
   private volatile Instance instance;
 
@@ -24,10 +24,11 @@ public final class Main {
     new Control()
         .on("/open", this::open)
         .on("/close", form -> close(Duration.ofMillis(form.number("millis"))))
+        .on("/stop", this::stop)
         .on("/status", form -> current().status())
         .on("/content", form -> current().content(form))
         .on("/metrics", form -> current().metrics(form.text("group")))
-        .on("/poison", form -> current().poison())
+        .on("/poison", form -> current().poison(form.flag("close")))
         .announce(Map.of("pid", ProcessHandle.current().pid()));
   }
 
@@ -48,6 +49,21 @@ public final class Main {
     return i == null ? Map.of("closed", true) : i.close(timeout);
   }
 
+  /**
+   * How an application lets itself be stopped from outside: it closes in a thread of its own and
+   * answers at once, or with sync once it is closed. The JVM lives on.
+   */
+  private Object stop(Form form) throws InterruptedException {
+    Instance i = current();
+    Thread closing = new Thread(() -> i.close(STOP_TIMEOUT), "stop");
+    closing.setDaemon(true);
+    closing.start();
+    if (form.option("sync")) {
+      closing.join();
+    }
+    return Map.of();
+  }
+
   private Instance current() {
     Instance i = instance;
     if (i == null) {
@@ -58,8 +74,8 @@ public final class Main {
 
   private void hook() {
     Instance i = instance;
-    if (i != null && i.hasHook()) {
-      i.close(HOOK_TIMEOUT);
+    if (i != null) {
+      i.closeInHook();
     }
   }
 }

@@ -27,8 +27,10 @@ public final class Main {
     Control.endWithParent();
     int port = freePort();
     int controllerPort = freePort();
+    int behindPort = freePort();
+    int proxiedPort = freePort(); // whoever started this JVM listens there and passes it on to the one behind
     String directory = Path.of(System.getProperty("lab.scratch"), "kafka").toString();
-    Properties config = config(port, controllerPort, directory);
+    Properties config = config(port, controllerPort, behindPort, proxiedPort, directory);
     new Formatter()
         .setPrintStream(System.err)
         .setNodeId(NODE)
@@ -50,18 +52,20 @@ public final class Main {
         .on("/content", tool::content)
         .on("/ends", tool::ends)
         .on("/lag", tool::lag)
-        .announce(Map.of("pid", ProcessHandle.current().pid(), "bootstrap", bootstrap));
+        .announce(Map.of("pid", ProcessHandle.current().pid(), "bootstrap", bootstrap,
+            "proxied", "127.0.0.1:" + proxiedPort, "behind", "127.0.0.1:" + behindPort));
   }
 
-  private static Properties config(int port, int controllerPort, String directory) {
+  private static Properties config(int port, int controllerPort, int behindPort, int proxiedPort, String directory) {
     Properties p = new Properties();
     p.put("process.roles", "broker,controller");
     p.put("node.id", String.valueOf(NODE));
     p.put("controller.quorum.voters", NODE + "@127.0.0.1:" + controllerPort);
-    p.put("listeners", "PLAINTEXT://127.0.0.1:" + port + ",CONTROLLER://127.0.0.1:" + controllerPort);
-    p.put("advertised.listeners", "PLAINTEXT://127.0.0.1:" + port);
+    p.put("listeners", "PLAINTEXT://127.0.0.1:" + port + ",PROXIED://127.0.0.1:" + behindPort
+        + ",CONTROLLER://127.0.0.1:" + controllerPort);
+    p.put("advertised.listeners", "PLAINTEXT://127.0.0.1:" + port + ",PROXIED://127.0.0.1:" + proxiedPort);
     p.put("controller.listener.names", "CONTROLLER");
-    p.put("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT");
+    p.put("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT");
     p.put("inter.broker.listener.name", "PLAINTEXT");
     p.put("log.dirs", directory);
     p.put("auto.create.topics.enable", "false");
