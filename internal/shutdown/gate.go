@@ -312,7 +312,14 @@ func (g *Gate) observe(held []app, d *drain, name string) (stores int) {
 // nothingRuns answers a call when no application runs: with the end that the
 // calls before have led to, or with not-running.
 func (g *Gate) nothingRuns(d *drain) *Answer {
-	g.Follow() // an end of a moment ago may not have been noticed yet
+	// An end of a moment ago may not have been noticed yet. A look that is under
+	// way, and does not end, is not waited for.
+	followed := make(chan struct{})
+	go func() { g.Follow(); close(followed) }()
+	select {
+	case <-followed:
+	case <-time.After(min(d.budget, judgeSlack)):
+	}
 	if d.may.Load() || g.cfg.Token == nil {
 		// The kubelet stops the container: what /appz says is about the next one.
 		g.mu.Lock()
