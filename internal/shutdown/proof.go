@@ -174,7 +174,7 @@ func (m *mark) proveOffsets(e Evidence, st *store.Store, was openStore, s surrou
 	// What an end that was not clean has left behind looks clean as soon as
 	// Streams has opened and closed the store once in its start, and so it is
 	// if it is killed right then (measured on 4.3.1 and 4.4.0).
-	if !was.Settled && !s.cleanBefore {
+	if !was.Settled && !s.cleanBefore && !slices.ContainsFunc(st.Databases, (*store.Database).DataFlushed) {
 		return e.missing(NotProvableHere, "it was only opened and closed once, at the start, and the end before was not clean or is not known")
 	}
 	for _, db := range st.Databases {

@@ -532,6 +532,20 @@ func (d *Database) LastFlush() int64 {
 	return at
 }
 
+// DataFlushed says that a flush has written a table of a family other than
+// offsets since the MANIFEST was begun: the database was opened to be used.
+func (d *Database) DataFlushed() bool {
+	if d.state == nil {
+		return false
+	}
+	for i := range d.state.Families {
+		if f := &d.state.Families[i]; f.Name != familyOffsets && f.LastFlush > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // LastTable is when the youngest live table was finished, by its st_mtim in
 // nanoseconds; 0 if there is none.
 func (d *Database) LastTable() int64 {
