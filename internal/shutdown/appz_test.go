@@ -30,6 +30,7 @@ func dirty(c *client) {
 
 func TestAlive(t *testing.T) {
 	t.Parallel()
+	all := newCrowd(t)
 	for _, c := range []struct {
 		name string
 		end  func(t *testing.T, c *client, g *shutdown.Gate) // nil: it never ran
@@ -68,7 +69,7 @@ func TestAlive(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, base("4.2.2"))
+			r := all.rig(t, base("4.2.2"))
 			var g *shutdown.Gate
 			if c.end == nil {
 				g = r.gate(time.Minute)
@@ -175,7 +176,11 @@ func TestOneOfTwoIsDead(t *testing.T) {
 	for _, lock := range those(r.dbs, r.dirs[0]) {
 		c.trim(filepath.Dir(lock))
 	}
+	// While a call waits for the one, nothing is said of the other.
 	d := r.drain(g, shutdown.Call{Wait: true})
+	if ok, reason := probed(g, 80*time.Second); !ok || len(g.State().Dead) != 0 {
+		t.Errorf("in a drain: %s", reason)
+	}
 	c.Kill()
 	answer(t, d)
 	probed(g, 80*time.Second)

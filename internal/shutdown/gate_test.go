@@ -82,12 +82,18 @@ func TestCaseF01(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, closed391, closed440)
 	h := holder.Hold(t, r.locks...)
-	g := r.gate(300 * time.Millisecond)
 	h.Release(r.locks[0])
-	a := call(t, g, true)
-	if a.Outcome != shutdown.Timeout || len(a.Held) != 1 || a.Held[0] != "alos440" || a.WaitedSeconds < 0.3 {
-		t.Errorf("got %+v, want a timeout after 0.3 s with alos440 held", a)
+	least := patience.Seconds()
+	for range 3 { // a loaded machine may be late by itself
+		a := call(t, r.gate(300*time.Millisecond), true)
+		if a.Outcome != shutdown.Timeout || len(a.Held) != 1 || a.Held[0] != "alos440" || a.WaitedSeconds < 0.3 {
+			t.Fatalf("got %+v, want a timeout after 0.3 s with alos440 held", a)
+		}
+		if least = min(least, a.WaitedSeconds); least < 0.8 {
+			return
+		}
 	}
+	t.Errorf("it took %v s of a budget of 0.3", least)
 }
 
 // TestWaitsOnceClosing: a hook that only observes waits when the application is

@@ -3,6 +3,7 @@ package shutdown
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"streams-sidecar/internal/finding"
@@ -92,31 +93,48 @@ func (m *moment) add(x app) {
 
 // open says that a LOCK is held which the picture, too, shows as held.
 func (x app) open() bool {
-	for _, db := range x.locked() {
-		if held(x.v, db) {
+	for _, l := range x.locked() {
+		if held, err := l.ask(x.v); err == nil && slices.Contains(held, true) {
 			return true
 		}
 	}
 	return false
 }
 
-// locked are the databases whose LOCK the picture shows as held.
-func (x app) locked() (out []*store.Database) {
+// locks are LOCKs of one task, which are asked in one go: a look at the volume
+// costs more than the question.
+type locks struct {
+	task  string // its path
+	paths []string
+}
+
+func (l locks) ask(v *volume.Volume) (held []bool, err error) {
+	return volume.Do(v, l.task, func(fs volume.FS) ([]bool, error) {
+		held := make([]bool, len(l.paths))
+		for i, p := range l.paths {
+			lock, err := fs.Lock(p)
+			held[i] = err == nil && lock.Held
+		}
+		return held, nil
+	})
+}
+
+// locked are the LOCKs that the picture shows as held.
+func (x app) locked() (out []locks) {
 	for _, t := range x.a.Tasks {
+		l := locks{task: t.Layout.Path}
 		for _, s := range t.Stores {
 			for _, db := range s.Databases {
 				if db.InUse != nil && *db.InUse {
-					out = append(out, db)
+					l.paths = append(l.paths, db.LockPath())
 				}
 			}
 		}
+		if len(l.paths) > 0 {
+			out = append(out, l)
+		}
 	}
 	return out
-}
-
-func held(v *volume.Volume, db *store.Database) bool {
-	l, err := volume.Do(v, db.Path, func(fs volume.FS) (volume.Lock, error) { return fs.Lock(db.LockPath()) })
-	return err == nil && l.Held
 }
 
 // closingLook is the time between the two looks that tell an application that
@@ -128,14 +146,24 @@ const closingLook = 40 * time.Millisecond
 // it may be older than the last store that was closed for other reasons.
 func (m *moment) closing() bool {
 	type open struct {
-		v  *volume.Volume
-		db *store.Database
+		v *volume.Volume
+		locks
 	}
 	var before []open
 	for _, x := range m.held {
-		for _, db := range x.locked() {
-			if held(x.v, db) {
-				before = append(before, open{x.v, db})
+		for _, l := range x.locked() {
+			held, err := l.ask(x.v)
+			if err != nil {
+				continue
+			}
+			var paths []string
+			for i, h := range held {
+				if h {
+					paths = append(paths, l.paths[i])
+				}
+			}
+			if len(paths) > 0 {
+				before = append(before, open{x.v, locks{l.task, paths}})
 			}
 		}
 	}
@@ -144,7 +172,7 @@ func (m *moment) closing() bool {
 	}
 	time.Sleep(closingLook)
 	for _, o := range before {
-		if !held(o.v, o.db) {
+		if held, err := o.ask(o.v); err == nil && slices.Contains(held, false) {
 			return true
 		}
 	}

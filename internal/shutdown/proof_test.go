@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"streams-sidecar/internal/rocksfile/manifest"
 	"streams-sidecar/internal/rocksfile/rockstest"
 	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
@@ -493,14 +494,20 @@ var endings = []ending{
 		arrange: func(c *client) {
 			for _, db := range []string{c.kv(), c.x00()} {
 				zeroSequence(c.t, db)
-				c.forget(db)
+				c.forget(db, compacted)
 			}
 		}},
 	{name: "unlogged, 4.4", of: base("4.4.0"), arrange: everyDB(eraseOffset), want: verdict{"": 2}, end: clean},
 	{name: "transactional, closed without a trigger", of: base("4.4.0"), arrange: everyDB(eraseStatus), want: verdict{notProvableHere: 2}, end: clean},
 	{name: "transactional, killed", of: base("4.4.0"), arrange: everyDB(eraseStatus), want: verdict{notClosed: 2}},
 	{name: "transactional without preallocation", of: base("4.4.0"), arrange: everyDB(eraseStatus), flat: true, want: verdict{notProvableHere: 2}, end: clean},
-	{name: "opened at the start only", of: base("4.3.1"), once: true, want: verdict{notProvableHere: 2}, end: clean},
+	{name: "opened at the start only", of: base("4.3.1"), once: true, want: verdict{notProvableHere: 2},
+		end: func(c *client, _ gate) {
+			c.forget(c.kv(), flushed)
+			c.forget(c.x00(), flushed)
+			c.close()
+		}},
+	{name: "opened once, and it has flushed data since", of: base("4.3.1"), once: true, want: verdict{"": 2}, end: clean},
 	{name: "killed with everything flushed, exactly-once", of: with("4.4.0", "killed9-eos-uncommitted-flushed"), want: verdict{statusOpen: 2}},
 	{name: "SIGTERM without a close", of: with("4.4.0", "sigterm-no-hook"), want: verdict{offsetsNotWritten: 2}},
 }
@@ -516,9 +523,9 @@ func (c *client) late(db string) {
 	})
 }
 
-// forget begins the MANIFEST of a database anew, without the history of its
-// tables, and compacts the one of offsets.
-func (c *client) forget(db string) {
+// forget begins the MANIFEST of a database anew, as an open does: without the
+// history of its tables. Then the table of offsets is written once more.
+func (c *client) forget(db string, how func(file rockstest.File, old *manifest.File, family uint32) rockstest.Edit) {
 	c.t.Helper()
 	edits := []rockstest.Edit{rockstest.Edit{}.Comparator("leveldb.BytewiseComparator").LogNumber(4).NextFile(90).LastSequence(5000)}
 	c.edit(db, func(d *store.Database) rockstest.Edit { // only to look at it
@@ -528,18 +535,37 @@ func (c *client) forget(db string) {
 			if f.ID > 0 {
 				edits = append(edits, rockstest.Edit{}.AddFamily(f.ID, f.Name).Comparator("leveldb.BytewiseComparator"))
 			}
-			for _, x := range f.Files {
+			for j := range f.Files {
+				x := &f.Files[j]
 				file := rockstest.File{Level: x.Level, Number: x.Number, Size: x.Size, SmallestSeq: x.SmallestSeq, LargestSeq: x.LargestSeq}
 				edits = append(edits, rockstest.Edit{}.Family(f.ID).LogNumber(4).Add(file))
 				if f.Name == "offsets" {
-					file.Level, file.Number, file.Size, file.SmallestSeq, file.LargestSeq = 6, 90, c.copyTable(db, x.Number, 90), 0, 0
-					edits = append(edits, rockstest.Edit{}.Family(f.ID).NextFile(91).Delete(x.Level, x.Number).Add(file))
+					file.Number, file.Size = 90, c.copyTable(db, x.Number, 90)
+					edits = append(edits, how(file, x, f.ID))
 				}
 			}
 		}
 		return rockstest.Edit{}
 	})
-	must(c.t, os.WriteFile(manifestOf(c.t, db), rockstest.Manifest(edits...), 0o644))
+	path := manifestOf(c.t, db)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // what is preallocated stays
+	must(c.t, err)
+	data := rockstest.Manifest(edits...)
+	_, err = f.Write(data)
+	must(c.t, err)
+	must(c.t, f.Close())
+	must(c.t, os.Truncate(path, int64(len(data))))
+}
+
+// compacted writes the table of offsets by a compaction to the last level.
+func compacted(file rockstest.File, old *manifest.File, family uint32) rockstest.Edit {
+	file.Level, file.SmallestSeq, file.LargestSeq = 6, 0, 0
+	return rockstest.Edit{}.Family(family).NextFile(91).Delete(old.Level, old.Number).Add(file)
+}
+
+// flushed writes it by a flush, which is all that a start writes.
+func flushed(file rockstest.File, _ *manifest.File, family uint32) rockstest.Edit {
+	return rockstest.Edit{}.Family(family).LogNumber(4).PrevLog(0).NextFile(91).LastSequence(5000).Add(file)
 }
 
 // cut makes the MANIFEST of a database shorter: by so many bytes, or empty if 0.
@@ -587,9 +613,10 @@ func everywhere() (out []ending) {
 		if version == "2.8.2" { // without versioned stores
 			all[""] = 7
 		}
-		out = append(out,
-			ending{name: "every kind of store, " + version, of: full(version), end: clean, want: all},
-			ending{name: "every kind of store, exactly-once, " + version, of: with(version, "closed-eos"), noCall: true, end: clean, want: all})
+		out = append(out, ending{name: "every kind of store, " + version, of: full(version), end: clean, want: all})
+		if version == "3.9.1" || version == "4.4.0" {
+			out = append(out, ending{name: "every kind of store, exactly-once, " + version, of: with(version, "closed-eos"), noCall: true, end: clean, want: all})
+		}
 		if !legacy {
 			out = append(out, ending{name: "killed under exactly-once, " + version, of: with(version, "killed9-eos-load"), want: verdict{offsetsNotWritten: 9}})
 		}
@@ -604,7 +631,7 @@ func TestProof(t *testing.T) {
 	var mu sync.Mutex
 	met := map[shutdown.Reason]bool{}
 	names := map[string]bool{}
-	all, from := &crowd{h: holder.Hold(t)}, &originals{t: t}
+	all := newCrowd(t)
 	t.Run("endings", func(t *testing.T) {
 		for _, e := range append(slices.Clone(endings), everywhere()...) {
 			name := e.name
@@ -614,7 +641,7 @@ func TestProof(t *testing.T) {
 			names[name] = true
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				got := e.run(t, all, from)
+				got := e.run(t, all.rig(t, e.of))
 				if diff := cmp.Diff(e.want, got); diff != "" {
 					t.Errorf("stores by reason (-want +got):\n%s", diff)
 				}
@@ -636,9 +663,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-func (e *ending) run(t *testing.T, in *crowd, from *originals) verdict {
-	r := from.rig(t, e.of)
-	r.hold = in.hold
+func (e *ending) run(t *testing.T, r *rig) verdict {
 	if e.arrange != nil {
 		e.arrange(&client{rig: r})
 		age(t, r.dir)

@@ -68,29 +68,6 @@ func newRig(t testing.TB, cases ...fixture.Name) *rig {
 	return rigOver(t, dirs...)
 }
 
-// originals are archives that were unpacked once, for many rigs.
-type originals struct {
-	t    testing.TB // outlives all of them
-	mu   sync.Mutex
-	dirs map[fixture.Name]string
-}
-
-func (o *originals) rig(t testing.TB, of fixture.Name) *rig {
-	t.Helper()
-	o.mu.Lock()
-	if o.dirs == nil {
-		o.dirs = map[fixture.Name]string{}
-	}
-	if o.dirs[of] == "" {
-		o.dirs[of] = fixture.Unpack(o.t, of.Version, of.Case)
-	}
-	from := o.dirs[of]
-	o.mu.Unlock()
-	dir := t.TempDir()
-	must(t, os.CopyFS(dir, os.DirFS(from)))
-	return rigOver(t, dir)
-}
-
 func rigOver(t testing.TB, dirs ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, dirs: dirs, fake: volumetest.New(t, volume.OS())}
@@ -98,8 +75,7 @@ func rigOver(t testing.TB, dirs ...string) *rig {
 	for _, dir := range dirs {
 		r.dir = dir
 		age(t, dir)
-		// A short deadline, so that a volume that hangs does not make a test long.
-		v := volume.New(r.fake, volume.Deadline(400*time.Millisecond))
+		v := volume.New(r.fake, volume.Deadline(patience)) // a loaded machine is no volume that hangs
 		d := store.Scan(v, dir, nil)
 		r.vs, snap.StateDirs = append(r.vs, v), append(snap.StateDirs, d)
 		for _, a := range d.Applications {
@@ -146,6 +122,15 @@ func (r *rig) gate(budget time.Duration, set ...func(*shutdown.Config)) *shutdow
 // journals makes a gate remember.
 func (r *rig) journals(cfg *shutdown.Config) {
 	for _, dir := range r.dirs {
+		cfg.Journals = append(cfg.Journals, journal.Open(dir, journal.Deadline(patience)))
+	}
+}
+
+// impatient makes a gate give up calls to the volume soon.
+func (r *rig) impatient(cfg *shutdown.Config) {
+	cfg.Volumes, cfg.Journals = nil, nil
+	for _, dir := range r.dirs {
+		cfg.Volumes = append(cfg.Volumes, volume.New(r.fake, volume.Deadline(400*time.Millisecond)))
 		cfg.Journals = append(cfg.Journals, journal.Open(dir, journal.Deadline(400*time.Millisecond)))
 	}
 }
@@ -241,11 +226,33 @@ type locker interface {
 	Kill() // ends it; all its locks are free then
 }
 
-// crowd is one process that holds the locks of many clients, since starting
-// processes takes time.
+// crowd gives the subtests of a test what costs time: archives that are unpacked
+// once, and one process that holds the locks of all of them.
 type crowd struct {
-	mu sync.Mutex
-	h  *holder.Holder
+	t    testing.TB // outlives them
+	mu   sync.Mutex
+	h    *holder.Holder
+	dirs map[fixture.Name]string
+}
+
+func newCrowd(t testing.TB) *crowd {
+	return &crowd{t: t, h: holder.Hold(t), dirs: map[fixture.Name]string{}}
+}
+
+// rig is [newRig] for a subtest.
+func (c *crowd) rig(t testing.TB, of fixture.Name) *rig {
+	t.Helper()
+	c.mu.Lock()
+	if c.dirs[of] == "" {
+		c.dirs[of] = fixture.Unpack(c.t, of.Version, of.Case)
+	}
+	from := c.dirs[of]
+	c.mu.Unlock()
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(from)))
+	r := rigOver(t, dir)
+	r.hold = c.hold
+	return r
 }
 
 // member is a client of a crowd. Killed, it lets go of everything.

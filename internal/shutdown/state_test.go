@@ -162,9 +162,9 @@ func TestTriggeredCloseOfATransactionalStore(t *testing.T) {
 	}
 }
 
-// TestRestoring: a store that was made anew since the end before, and is smaller,
+// TestCaseA14: a store that was made anew since the end before, and is smaller,
 // seems to be restored; the call ends by its budget and never claims success.
-func TestRestoring(t *testing.T) {
+func TestCaseA14(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, base("4.2.2"))
 	c, g := r.opened(func(r *rig) *shutdown.Gate { return r.gate(600 * time.Millisecond) })
@@ -204,6 +204,7 @@ func TestRestoring(t *testing.T) {
 // TestExplanations: how an end came about, in words.
 func TestExplanations(t *testing.T) {
 	t.Parallel()
+	all := newCrowd(t)
 	for _, c := range []struct {
 		name, says string
 		end        func(t *testing.T, c *client, g *shutdown.Gate)
@@ -237,7 +238,7 @@ func TestExplanations(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, base("3.9.1"))
+			r := all.rig(t, base("3.9.1"))
 			cl, g := r.opened(func(r *rig) *shutdown.Gate { return r.gate(time.Minute, causes(shutdown.TriggerNone)) })
 			c.end(t, cl, g)
 			s := g.State().Last[0]
