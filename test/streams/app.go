@@ -89,18 +89,34 @@ func (a *App) Open() {
 // (≥ 4.3 opens every store in start). The application must be closed also
 // when it does, because what threw keeps the lock on the directory.
 func (a *App) TryOpen() error {
-	if a.jvm == nil {
-		j, err := a.lab.lease(a.version)
-		if err != nil {
-			return err
-		}
-		a.jvm = j
+	if err := a.lease(); err != nil {
+		return err
 	}
 	bootstrap := a.lab.bootstrap
 	if a.Options.Proxied {
 		bootstrap = a.lab.proxied
 	}
 	return a.ask("/open", a.Options.form(a.version, bootstrap, a.ID, a.Dir), nil)
+}
+
+// Launch starts the JVM for the next Open, which does that itself, unless
+// something is to be done to the JVM while it opens.
+func (a *App) Launch() {
+	a.t.Helper()
+	if err := a.lease(); err != nil {
+		a.fatal("launch", err)
+	}
+}
+
+func (a *App) lease() error {
+	if a.jvm != nil {
+		return nil
+	}
+	j, err := a.lab.lease(a.version)
+	if err == nil {
+		a.jvm = j
+	}
+	return err
 }
 
 // Close is KafkaStreams.close with a timeout. It says whether that was enough;
