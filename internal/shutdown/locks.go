@@ -94,7 +94,7 @@ func (m *moment) add(x app) {
 // open says that a LOCK is held which the picture, too, shows as held.
 func (x app) open() bool {
 	for _, l := range x.locked() {
-		if held, err := l.ask(x.v); err == nil && slices.Contains(held, true) {
+		if are, err := l.ask(x.v); err == nil && slices.Contains(are, lockHeld) {
 			return true
 		}
 	}
@@ -108,14 +108,28 @@ type locks struct {
 	paths []string
 }
 
-func (l locks) ask(v *volume.Volume) (held []bool, err error) {
-	return volume.Do(v, l.task, func(fs volume.FS) ([]bool, error) {
-		held := make([]bool, len(l.paths))
+// lockState is the answer of one LOCK.
+type lockState int
+
+const (
+	lockUnknown lockState = iota // it could not be asked, or there is none any more
+	lockFree
+	lockHeld
+)
+
+func (l locks) ask(v *volume.Volume) (are []lockState, err error) {
+	return volume.Do(v, l.task, func(fs volume.FS) ([]lockState, error) {
+		are := make([]lockState, len(l.paths))
 		for i, p := range l.paths {
-			lock, err := fs.Lock(p)
-			held[i] = err == nil && lock.Held
+			switch lock, err := fs.Lock(p); {
+			case err != nil:
+			case lock.Held:
+				are[i] = lockHeld
+			default:
+				are[i] = lockFree
+			}
 		}
-		return held, nil
+		return are, nil
 	})
 }
 
@@ -152,13 +166,13 @@ func (m *moment) closing() bool {
 	var before []open
 	for _, x := range m.held {
 		for _, l := range x.locked() {
-			held, err := l.ask(x.v)
+			are, err := l.ask(x.v)
 			if err != nil {
 				continue
 			}
 			var paths []string
-			for i, h := range held {
-				if h {
+			for i, is := range are {
+				if is == lockHeld {
 					paths = append(paths, l.paths[i])
 				}
 			}
@@ -172,7 +186,8 @@ func (m *moment) closing() bool {
 	}
 	time.Sleep(closingLook)
 	for _, o := range before {
-		if held, err := o.ask(o.v); err == nil && slices.Contains(held, false) {
+		// One that is gone was not let go of: segments expire.
+		if are, err := o.ask(o.v); err == nil && slices.Contains(are, lockFree) {
 			return true
 		}
 	}
