@@ -24,6 +24,7 @@ var tally results
 type results struct {
 	mu       sync.Mutex
 	verdicts map[verdict]int
+	losses   [2]int          // trials that were to lose something: those that did not, and those that did
 	answers  []time.Duration // of the hook after the last lock's release
 	added    []time.Duration // by the gate to a stop by signal, in pairs
 	detour   []time.Duration // to a stop by http: before the request, and after the release
@@ -62,6 +63,18 @@ func (r *results) judge(saidClean, isClean, dirty bool) verdict {
 	}
 	r.verdicts[v]++
 	return v
+}
+
+// loss counts a trial that was to lose something. When exactly an exception
+// strikes is not in our hands, and now and then everything was just committed.
+func (r *results) loss(lost bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lost {
+		r.losses[1]++
+	} else {
+		r.losses[0]++
+	}
 }
 
 func (r *results) late(d time.Duration) { r.collect(&r.answers, d) }
@@ -105,6 +118,10 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(built) // in the temporary directory
 	}
 	fmt.Printf("%v; %v in all\n", &tally, time.Since(begun).Round(time.Second))
+	if l := tally.losses; l[0] > 1+l[1]/5 {
+		fmt.Printf("gate: FAIL: %d of %d trials that were to lose something lost nothing\n", l[0], l[0]+l[1])
+		code = max(code, 1)
+	}
 	if full() && len(tally.answers) > 100 {
 		if p99 := percentile(tally.answers, 99); p99 > 50*time.Millisecond {
 			fmt.Printf("gate: FAIL: the answer comes %v after the last release (p99), want at most 50ms\n", p99)
