@@ -31,7 +31,7 @@ type Outcome string
 // The outcomes. A call may be answered with each of them; an end is clean or
 // unclean.
 const (
-	ClosedClean   Outcome = "closed-clean"   // proven: nothing has to be restored
+	ClosedClean   Outcome = "closed-clean"   // proven: nothing that was applied has to be restored again
 	ClosedUnclean Outcome = "closed-unclean" // over, and something of the proof is missing
 	Timeout       Outcome = "timeout"        // the budget is over and a lock is still held
 	Stalled       Outcome = "stalled"        // nothing has moved for a while, a lock is still held

@@ -137,6 +137,10 @@ func (m *mark) note(a *store.Application) (changed bool) {
 				was.Manifests, was.since = numbers, now
 				stores[name], changed = was, true
 			}
+			if was.since.IsZero() { // an earlier process saw it first
+				was.since = now
+				stores[name] = was
+			}
 			settled := was.Settled || m.settled(task, name) || now.Sub(was.since) >= settles
 			if was.FreeSince != nil || settled != was.Settled {
 				was.Settled, was.FreeSince = settled, nil
