@@ -304,15 +304,15 @@ const (
 )
 
 // begin notes the checkpoints at the beginning of a drain, and from where
-// progress counts. held are the stores whose LOCK is held now; the picture may
-// be some moments old.
+// progress counts. held are the stores whose LOCK is held now, nil if they are
+// those of the picture, which may be some moments old.
 func (m *mark) begin(a *store.Application, checkpoints map[string]checkpoint, held map[storeName]bool) {
 	m.note(a)
 	m.drop(time.Now(), letGoBeforeCall)
 	m.Checkpoints = checkpoints
 	for task, stores := range m.Open {
 		for name, o := range stores {
-			if o.FreeSince != nil || !held[storeName{task, name}] { // its close has begun before
+			if o.FreeSince != nil || held != nil && !held[storeName{task, name}] { // its close has begun before
 				delete(m.Checkpoints, task)
 			}
 		}

@@ -252,7 +252,10 @@ func (g *Gate) begin(runs []*run, c call) {
 		g.mu.Lock()
 		m := r.mark.clone()
 		g.mu.Unlock()
-		held := heldLocks(x.v, x.a, &m).stores
+		var held map[storeName]bool
+		if c.Outcome != Observed { // or else two looks have just found none let go of
+			held = heldLocks(x.v, x.a, &m).stores
+		}
 		g.mu.Lock()
 		old := r.call
 		waited := old != nil && old.Outcome != Observed

@@ -63,9 +63,9 @@ var kinds = []kind{
 		r.trial(stop{hook: true, dirty: true, exits: true, before: r.defaults})
 	}},
 	{"Exception", []string{old3a, new4a}, 1, func(r *rig) {
-		r.trial(stop{dirty: true, losing: true, act: func(*stop) { r.app.Poison() }})
+		r.trial(stop{dirty: true, act: func(*stop) { r.app.Poison() }})
 	}},
-	{"ExceptionInDrain", []string{old4e, mid4e}, 1, func(r *rig) { r.exceptionInDrain(true) }},
+	{"ExceptionInDrain", []string{old4e, mid4e}, 1, (*rig).exceptionInDrain},
 	{"ExceptionInClose", []string{old2a, new4a}, 1, func(r *rig) {
 		r.beside(r.http()...)
 		r.up()
@@ -127,13 +127,13 @@ func (r *rig) defaults() {
 }
 
 // exceptionInDrain: what the application does when it is told to close is to fail.
-func (r *rig) exceptionInDrain(losing bool) {
+func (r *rig) exceptionInDrain() {
 	r.Helper()
 	r.beside(r.http()...)
 	f := func(http.ResponseWriter, *http.Request) { r.app.Poison() }
 	r.onStop.Store(&f)
 	defer r.forward()
-	r.trial(stop{hook: true, dirty: true, losing: losing})
+	r.trial(stop{hook: true, dirty: true})
 }
 
 func (r *rig) killedInClose() {

@@ -100,7 +100,7 @@ func TestTransactional(t *testing.T) {
 				r.run(fmt.Sprintf("Exception%d", i), func() {
 					r.trial(stop{dirty: true, act: func(*stop) { r.app.Poison() }})
 				})
-				r.run(fmt.Sprintf("ExceptionInDrain%d", i), func() { r.exceptionInDrain(false) })
+				r.run(fmt.Sprintf("ExceptionInDrain%d", i), r.exceptionInDrain)
 			}
 		})
 	}
