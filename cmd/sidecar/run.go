@@ -82,7 +82,7 @@ func (c *runCmd) Run(s *streams) error {
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
 		// Never with the web config: the kubelet can do neither well.
 		{Name: "hook", Flag: "--hook-listen", Address: c.HookListen, Handler: server.Hook(watch, gate),
-			Connections: server.HookConnections, Events: &events},
+			Connections: server.HookConnections, Idle: server.HookIdle, Events: &events},
 	})
 	if err != nil {
 		return err
@@ -111,6 +111,12 @@ func (c *runCmd) Run(s *streams) error {
 	return err
 }
 
+// Bounds of what can be asked for.
+const (
+	shortestStall = 2 * time.Second
+	longestWait   = 7 * 24 * time.Hour
+)
+
 func (c *runCmd) check() error {
 	if c.RescanInterval < time.Second {
 		return usageError(fmt.Sprintf("--rescan-interval=%v: at least 1s", c.RescanInterval))
@@ -118,8 +124,11 @@ func (c *runCmd) check() error {
 	if c.PrestopTimeout < 0 || c.TerminationGracePeriod < 0 {
 		return usageError("--prestop-timeout and --termination-grace-period cannot be negative")
 	}
-	if c.PrestopStall <= 0 {
-		return usageError("--prestop-stall must be longer than nothing")
+	if time.Duration(c.PrestopStall) < shortestStall {
+		return usageError(fmt.Sprintf("--prestop-stall=%v: at least %v, since progress is looked at once a second", time.Duration(c.PrestopStall), shortestStall))
+	}
+	if max(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)) > longestWait {
+		return usageError(fmt.Sprintf("--prestop-timeout and --termination-grace-period can be at most %v", longestWait))
 	}
 	if c.StopTimeout < 0 {
 		return usageError("--stop-timeout cannot be negative")

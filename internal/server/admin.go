@@ -43,7 +43,6 @@ func Admin(p Prober, g Stater) http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(answerWithin(profileTimeout))
 		r.Get("/debug/pprof/", pprof.Index)
-		r.Get("/debug/pprof/cmdline", pprof.Cmdline)
 		r.Get("/debug/pprof/profile", pprof.Profile)
 		r.Get("/debug/pprof/symbol", pprof.Symbol)
 		r.Get("/debug/pprof/trace", pprof.Trace)

@@ -32,6 +32,9 @@ const (
 	HookConnections = 1200
 	// Connections is for the metrics and the admin listener each.
 	Connections = 256
+	// HookIdle is short: idle connections of strangers must not keep the
+	// kubelet out.
+	HookIdle = 5 * time.Second
 	// maxStreams are the requests of one HTTP/2 connection.
 	maxStreams = 16
 )

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,12 +26,7 @@ func Hook(p Prober, g Gate) http.Handler {
 	// Old kubelets make the URL from host:port/ and a path with its slash.
 	r.Use(answerWithin(answerTimeout), middleware.CleanPath)
 	r.Get("/prestop", func(w http.ResponseWriter, req *http.Request) {
-		wait, err := waits(req)
-		if err != nil {
-			writeJSON(w, http.StatusBadRequest, problem{Error: err.Error()})
-			return
-		}
-		ans, err := g.Prestop(req.Context(), shutdown.Call{Wait: wait, Token: req.Header.Get(TokenHeader)})
+		ans, err := g.Prestop(req.Context(), shutdown.Call{Wait: waits(req), Token: req.Header.Get(TokenHeader)})
 		if err != nil {
 			return // the caller has hung up
 		}
@@ -56,17 +50,15 @@ func Hook(p Prober, g Gate) http.Handler {
 	return r
 }
 
-// waits reads ?wait, which is false if it is not there.
-func waits(req *http.Request) (bool, error) {
+// waits reads ?wait, which is false if it is not there. Whatever does not say no
+// means yes: the kubelet shows an error to nobody, and sends SIGTERM.
+func waits(req *http.Request) bool {
 	text := req.URL.Query().Get("wait")
 	if text == "" {
-		return false, nil
+		return false
 	}
 	wait, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, fmt.Errorf("wait=%q is neither 1 nor 0", text)
-	}
-	return wait, nil
+	return wait || err != nil
 }
 
 func verdict(w http.ResponseWriter, ok bool, reason string) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ type Config struct {
 	Handler http.Handler
 	// Connections is how many there may be at a time.
 	Connections int
+	// Idle is how long a connection may wait for its next request; two
+	// minutes if 0.
+	Idle time.Duration
 	// WebConfig is the path of a web configuration file of
 	// prometheus/exporter-toolkit: TLS, basic authentication, headers. It is
 	// read again for every connection and request. Without it plain HTTP.
@@ -75,7 +79,7 @@ func Listen(cfg Config) (*Listener, error) {
 		srv: &http.Server{
 			Handler:           cfg.Handler,
 			ReadHeaderTimeout: headerTimeout,
-			IdleTimeout:       idleTimeout,
+			IdleTimeout:       cmp.Or(cfg.Idle, idleTimeout),
 			MaxHeaderBytes:    headerLimit,
 			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 			ErrorLog:          slog.NewLogLogger(log, slog.LevelError),

@@ -193,12 +193,12 @@ func TestSchemaOfOtherShutdowns(t *testing.T) {
 		want          shutdown.Outcome
 		phase         shutdown.Phase
 	}{
-		{"2.8.2", "live-quiet", "/prestop?wait=1", shutdown.Config{Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
-		{"3.9.1", "killed9-alos-load", "/prestop?wait=1", shutdown.Config{Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
-		{"4.3.1", "live-eos", "/prestop?wait=1", shutdown.Config{Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
-		{"4.4.0", "live-quiet", "/prestop?wait=1", shutdown.Config{Timeout: 200 * time.Millisecond}, false, shutdown.Timeout, shutdown.PhaseRunning},
-		{"3.9.1", "live-quiet", "/prestop?wait=1", shutdown.Config{Timeout: time.Minute, Stall: 200 * time.Millisecond}, false, shutdown.Stalled, shutdown.PhaseRunning},
-		{"4.2.2", "live-quiet", "/prestop", shutdown.Config{Timeout: time.Minute}, false, shutdown.Observed, shutdown.PhaseRunning},
+		{"2.8.2", "live-quiet", "/prestop?wait=1", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
+		{"3.9.1", "killed9-alos-load", "/prestop?wait=1", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
+		{"4.3.1", "live-eos", "/prestop?wait=1", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: time.Minute}, true, shutdown.ClosedUnclean, shutdown.PhaseEnded},
+		{"4.4.0", "live-quiet", "/prestop?wait=1", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: 200 * time.Millisecond}, false, shutdown.Timeout, shutdown.PhaseRunning},
+		{"3.9.1", "live-quiet", "/prestop?wait=1", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: time.Minute, Stall: 200 * time.Millisecond}, false, shutdown.Stalled, shutdown.PhaseRunning},
+		{"4.2.2", "live-quiet", "/prestop", shutdown.Config{Trigger: shutdown.TriggerNone, Timeout: time.Minute}, false, shutdown.Observed, shutdown.PhaseRunning},
 	} {
 		t.Run(c.version+" "+string(c.want), func(t *testing.T) {
 			t.Parallel()
@@ -246,7 +246,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 	now, took := asOf, 1.5
 	end := shutdown.Shutdown{
 		Application: "a", Outcome: shutdown.ClosedUnclean, Hook: shutdown.Called, HookOutcome: shutdown.Stalled, Trigger: shutdown.TriggerHTTP,
-		Triggered: true, TriggerError: "x", Began: &now, Ended: &now, NotWatched: true, CloseSeconds: &took, Stores: 1, SSTBytesWritten: 1,
+		Triggered: true, TriggerError: "x", Began: &now, Ended: &now, NotWatched: true, Run: 1, CloseSeconds: &took, Stores: 1, SSTBytesWritten: 1,
 		Evidence:    []shutdown.Evidence{{Task: "0_0", Store: "s", Reason: shutdown.NotClosed, Text: "x", SSTBytes: 1, Manifest: 5}, {Clean: true, Closed: true}},
 		Explanation: "x",
 	}

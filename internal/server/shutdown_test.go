@@ -75,7 +75,7 @@ func TestStrayCallsCauseNothing(t *testing.T) {
 		return resp.StatusCode, string(b)
 	}
 	targets := []string{"/prestop", "//prestop", "/prestop/", "/./prestop", "/x/../prestop", "/prestop?token=" + secret, "/prestop?X-Sidecar-Token=" + secret,
-		"/prestop?wait=0&token=" + secret, "/prestop?wait=maybe", "/prestop/" + secret, "/prestop#" + secret, "http://x/prestop", "/PRESTOP", "/%70restop", "/prestop;token=" + secret}
+		"/prestop?wait=0&token=" + secret, "/prestop?wait=false", "/prestop/" + secret, "/prestop#" + secret, "http://x/prestop", "/PRESTOP", "/%70restop", "/prestop;token=" + secret}
 	headers := []string{"", "X-Sidecar-Token:", "X-Sidecar-Token: wrong", "X-Sidecar-Token: " + secret + "x", "X-Sidecar-Token: " + secret[1:],
 		"X-Sidecar-Token: " + strings.ToUpper(secret), "X-Sidecar-Token: \"" + secret + "\"", "X-Sidecar-Token: Bearer " + secret, "X-Sidecar-Token: wrong\r\nX-Sidecar-Token: " + secret,
 		"X_Sidecar_Token: " + secret, "Sidecar-Token: " + secret, "Token: " + secret, "Authorization: Bearer " + secret, "Authorization: " + secret,

@@ -51,6 +51,10 @@ type Missing struct {
 
 // add takes over how applications have ended; the worst of them is the outcome.
 func (a *Answer) add(ends []*Shutdown) {
+	if len(ends) == 0 {
+		a.Outcome = NotRunning
+		return
+	}
 	a.Outcome = ClosedClean
 	a.Applications = len(ends)
 	for _, s := range ends {
@@ -58,7 +62,7 @@ func (a *Answer) add(ends []*Shutdown) {
 			a.Outcome = ClosedUnclean
 			a.Explanation = join(a.Explanation, s.Explanation)
 		}
-		a.Trigger, a.Triggered = s.Trigger, a.Triggered || s.Triggered
+		a.Trigger, a.Triggered = clip(s.Trigger, maxNames), a.Triggered || s.Triggered
 		a.Stores += s.Stores
 		a.SSTBytesWritten += s.SSTBytesWritten
 		for _, e := range s.Evidence {

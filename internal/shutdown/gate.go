@@ -115,15 +115,18 @@ const diskPatience = 30 * time.Second
 type Gate struct {
 	cfg Config
 
-	following, saving, syncing sync.Mutex // held during the work of one goroutine
+	following, saving, syncing sync.Mutex      // held during the work of one goroutine
+	scanning                   sync.Mutex      // guards scans
+	scans                      map[int]scanned // by state directory
 	// durable are Folders of their own for what waits for the disk: nothing
 	// else may wait behind it.
 	durable []*journal.Folder
-	loaded  map[int]bool // state directories; guarded by following
-	savedAt time.Time    // guarded by saving
+	loading sync.Mutex
+	savedAt time.Time // guarded by saving
 
 	mu           sync.Mutex
-	drain        *drain // the running one, nil if none
+	drain        *drain       // the running one, nil if none
+	loaded       map[int]bool // state directories of which is known what earlier processes wrote
 	runs         map[key]*run
 	saved        map[key]savedRun           // of earlier processes, not met again yet
 	last         map[key]*Shutdown          // how each application ended last
@@ -148,6 +151,12 @@ type Gate struct {
 type concluded struct {
 	end *Shutdown
 	at  time.Time
+}
+
+func (g *Gate) isLoaded(dir int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.loaded[dir]
 }
 
 // Call is what a preStop call asks for.
@@ -186,7 +195,7 @@ func NewGate(cfg Config) *Gate {
 	}
 	return &Gate{cfg: cfg, durable: durable, counts: map[Outcome]uint64{}, ended: make(chan struct{}),
 		runs: map[key]*run{}, saved: map[key]savedRun{}, last: map[key]*Shutdown{},
-		concluded: map[key]concluded{}, rest: map[key]*store.Application{}, listed: map[int]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, unsynced: map[document]bool{},
+		concluded: map[key]concluded{}, rest: map[key]*store.Application{}, listed: map[int]bool{}, preallocates: map[int]bool{}, loaded: map[int]bool{}, scans: map[int]scanned{}, unsynced: map[document]bool{},
 		unwritten: map[int]time.Time{}, troubles: map[document]string{}}
 }
 

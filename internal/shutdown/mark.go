@@ -263,6 +263,13 @@ func sameNumbers(a, b map[string]uint64) bool {
 // continues says that an application is still in the run that the mark was
 // made in: a store that is open has the MANIFEST that it had.
 func (m *mark) continues(a *store.Application) bool {
+	other := false
+	m.each(a, func(_ string, s *store.Store, was openStore) {
+		other = other || reopened(was.Manifests, manifests(s))
+	})
+	if !other {
+		return true // perhaps nothing is open yet, or no more
+	}
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
 			if s.InUse == nil || !*s.InUse {

@@ -140,6 +140,27 @@ func heldLocks(v *volume.Volume, a *store.Application, m *mark) openLocks {
 	return out
 }
 
+// changedSince says that a store which was judged at an end has another MANIFEST
+// now: another run has followed.
+func (s *Shutdown) changedSince(d *store.StateDir) bool {
+	for _, a := range d.Applications {
+		if volume.Text(a.Layout.ID) != s.Application || a.Running == nil || *a.Running {
+			continue
+		}
+		for _, t := range a.Tasks {
+			for _, st := range t.Stores {
+				for _, e := range s.Evidence {
+					if n := newestManifest(st); n > 0 && e.Manifest > 0 && n != e.Manifest && !st.Layout.Segmented &&
+						e.Task == volume.Text(t.Layout.ID) && e.Store == volume.Text(st.Name) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
 // madeAnew says that a store has been made anew since an end and is smaller
 // than it was then: it seems to be restored from its changelog.
 func (s *Shutdown) madeAnew(a *store.Application) bool {

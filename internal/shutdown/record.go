@@ -46,6 +46,10 @@ type Shutdown struct {
 	NotWatched   bool     `json:"not_watched,omitempty"`
 	CloseSeconds *float64 `json:"close_seconds,omitempty"` // from the call to the end
 
+	// Run is when the run was seen first, nanoseconds since the epoch; it
+	// tells one run from another.
+	Run int64 `json:"run,omitempty"`
+
 	Stores          int        `json:"stores"` // that were open
 	SSTBytesWritten int64      `json:"sst_bytes_written"`
 	Evidence        []Evidence `json:"evidence"`

@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -16,12 +17,21 @@ import (
 // or cannot be used is an empty one.
 //
 // ok is false if the volume has failed: it may give it later.
-func (g *Gate) read(dir int, name string, doc any) (ok bool) {
+func (g *Gate) read(dir int, name string, doc any, version *int) (ok bool) {
 	err := g.cfg.Journals[dir].Read(name, doc)
+	switch {
+	case err != nil:
+		*version = 0 // a part of it may have been taken over
+	case *version != documentVersion:
+		err = fmt.Errorf("%s has version %d, this sidecar knows %d: it is not used", name, *version, documentVersion)
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, journal.ErrNoStateDir) {
 		err = nil
 	}
 	g.trouble(dir, name, err)
+	if err == nil {
+		*version = documentVersion // also of one that is not there
+	}
 	class := volume.ClassOf(err)
 	return class != volume.Stuck && class != volume.IO
 }
@@ -33,7 +43,13 @@ func (g *Gate) writeLast(dir int) {
 	if dir >= len(g.cfg.Journals) {
 		return
 	}
+	g.load(dir)
 	g.mu.Lock()
+	if !g.loaded[dir] { // or what it tells of others would be lost
+		g.unwritten[dir] = time.Now()
+		g.mu.Unlock()
+		return
+	}
 	doc := shutdowns{Version: documentVersion, Applications: []Shutdown{}}
 	for k, s := range g.last {
 		if k.dir == dir {

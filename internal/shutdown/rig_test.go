@@ -116,6 +116,10 @@ func (r *rig) gate(budget time.Duration, set ...func(*shutdown.Config)) *shutdow
 	for _, f := range set {
 		f(&cfg)
 	}
+	// A call without the token is remembered only where nobody can trigger.
+	if cfg.Trigger == "" && cfg.Token == nil && cfg.HTTP == nil && cfg.Pod == nil {
+		cfg.Trigger = shutdown.TriggerNone
+	}
 	return shutdown.NewGate(cfg)
 }
 

@@ -41,6 +41,9 @@ type run struct {
 	// resumed says that an earlier process began to follow it, and away that
 	// it had ended before this one looked.
 	resumed, away bool
+	pid           int       // of the holder of .lock; 0 if not visible
+	cleanBefore   bool      // the end before it was clean
+	freed         time.Time // when every lock was seen free, zero if not before it is judged
 
 	once   sync.Once
 	result *Shutdown // nil if it could not be judged; set by once
@@ -53,6 +56,9 @@ type call struct {
 	Trigger      string    `json:"trigger"`
 	Triggered    bool      `json:"triggered"`
 	TriggerError string    `json:"trigger_error,omitempty"`
+	// Applications that ran when it came: an endpoint may have closed only one
+	// of several.
+	Applications int `json:"applications"`
 }
 
 // savedRuns is the content of runs.json: the applications that run.
@@ -64,6 +70,8 @@ type savedRuns struct {
 type savedRun struct {
 	Application string    `json:"application"`
 	Since       time.Time `json:"since"` // when the run was seen first
+	PID         int       `json:"pid,omitempty"`
+	CleanBefore bool      `json:"clean_before"`
 	Mark        mark      `json:"mark"`
 	Call        *call     `json:"call,omitempty"`
 }
@@ -113,7 +121,7 @@ func (g *Gate) Follow() {
 	}
 	seen := map[key]bool{}
 	for i, d := range snap.StateDirs {
-		g.load(i, d)
+		g.load(i)
 		for _, a := range d.Applications {
 			x := newApp(g.cfg.Volumes[i], i, a)
 			seen[x.key] = true
@@ -153,8 +161,8 @@ func (g *Gate) follow(x app, held bool, seq uint64) {
 	switch {
 	case held && r == nil:
 		r = &run{key: x.key, app: x, since: time.Now(), clock: readClock(), seq: seq}
-		if wasSaved && saved.Mark.continues(x.a) {
-			r.since, r.mark, r.call, r.resumed = saved.Since, saved.Mark, saved.Call, true
+		if pid := x.a.Layout.HolderPID; wasSaved && (pid == 0 || saved.PID == 0 || pid == saved.PID) && saved.Mark.continues(x.a) {
+			r.since, r.mark, r.call, r.cleanBefore, r.resumed = saved.Since, saved.Mark, saved.Call, saved.CleanBefore, true
 		}
 		missed := wasSaved && !r.resumed
 		if missed {
@@ -168,8 +176,20 @@ func (g *Gate) follow(x app, held bool, seq uint64) {
 			g.writeLast(x.key.dir)
 		}
 		return
+	case held && r.pid > 0 && x.a.Layout.HolderPID > 0 && r.pid != x.a.Layout.HolderPID:
+		// Another process: this one was stopped, or had no time to look.
+		delete(g.runs, x.key)
+		delete(g.last, x.key)
+		g.enter(&run{key: x.key, app: x, since: time.Now(), clock: readClock(), seq: seq})
+		g.mu.Unlock()
+		g.cfg.Events.Emit(event.EndMissed{Application: x.id})
+		g.writeLast(x.key.dir)
+		return
 	case held:
 		r.app = x
+		if pid := x.a.Layout.HolderPID; pid > 0 {
+			r.pid = pid
+		}
 		// The clock may be set while it runs, only not while it closes.
 		if time.Since(r.clock.mono) > letGoBeforeEnd && (r.call == nil || time.Since(r.call.Began) > callCounts) {
 			r.clock = readClock()
@@ -181,7 +201,7 @@ func (g *Gate) follow(x app, held bool, seq uint64) {
 		g.mu.Unlock()
 		return
 	case r == nil && wasSaved:
-		r = &run{key: x.key, app: x, mark: saved.Mark, call: saved.Call, resumed: true, away: true}
+		r = &run{key: x.key, app: x, since: saved.Since, mark: saved.Mark, call: saved.Call, cleanBefore: saved.CleanBefore, resumed: true, away: true}
 		g.runs[x.key] = r
 	}
 	g.mu.Unlock()
@@ -203,7 +223,11 @@ func (g *Gate) enter(r *run) {
 		r.mark.watch(rest)
 		delete(g.rest, r.key) // a picture is large
 	}
+	if !r.resumed {
+		r.cleanBefore, _ = g.last[r.key].Clean()
+	}
 	r.mark.note(r.app.a)
+	r.pid = r.app.a.Layout.HolderPID
 	g.runs[r.key] = r
 	delete(g.concluded, r.key)
 	g.changed = true
@@ -222,6 +246,9 @@ func (g *Gate) running() []*run {
 
 // runsOf gives the runs of applications that are held now.
 func (g *Gate) runsOf(held []app) []*run {
+	for _, x := range held { // what is known of earlier runs, should this be the first look
+		g.load(x.key.dir)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	runs := make([]*run, 0, len(held))
@@ -263,10 +290,12 @@ func (g *Gate) begin(runs []*run, c call) {
 		// nothing new.
 		if c.Outcome != Observed || !waited || time.Since(old.Began) >= callCounts {
 			now := c
-			if waited && time.Since(old.Began) <= g.budget()+Reserve {
+			if old != nil && time.Since(old.Began) <= g.budget()+Reserve {
 				// Within one stop. What its first call has noted stays: the
 				// close may have begun since.
-				now.Began, now.Triggered = old.Began, old.Triggered
+				if waited {
+					now.Began, now.Triggered = old.Began, old.Triggered
+				}
 			} else {
 				r.mark.begin(x.a, checkpoints, held)
 				r.clock = readClock()
@@ -327,32 +356,31 @@ func (g *Gate) conclude(r *run) *Shutdown {
 func (g *Gate) judge(r *run) *Shutdown {
 	now := time.Now()
 	g.mu.Lock()
+	since := r.since
 	x, m, c, before := r.app, r.mark.clone(), r.call, g.last[r.key]
-	resumed := r.resumed
+	resumed, clean, freed := r.resumed, r.cleanBefore, r.freed
 	stepped := r.clock.stepped(readClock())
 	g.mu.Unlock()
 
-	a, unread := g.look(x)
+	a, unread := g.look(x, freed)
 	if a == nil {
 		a = &store.Application{Layout: &statedir.Application{}} // its directory is gone
 	} else if held, err := a.Layout.AskLock(x.v); err == nil && held {
 		return nil
 	}
-	s := &Shutdown{Application: x.id, Hook: NotCalled, NotWatched: r.away, Ended: &now}
+	s := &Shutdown{Application: x.id, Hook: NotCalled, NotWatched: r.away, Ended: &now, Run: since.UnixNano()}
 	if c != nil && now.Sub(c.Began) < g.belongs(c) {
 		s.Hook, s.HookOutcome, s.Trigger, s.Triggered, s.TriggerError = Called, c.Outcome, c.Trigger, c.Triggered, c.TriggerError
 		began := c.Began
 		s.Began = &began
-		if !r.away {
-			took := now.Sub(c.Began).Seconds()
+		if took := now.Sub(c.Began).Seconds(); !r.away && took >= 0 {
 			s.CloseSeconds = &took
 		}
 	} else {
 		m.drop(now, letGoBeforeEnd)
 	}
 	s.Stores = m.stores()
-	clean, _ := before.Clean()
-	if s.Stores == 0 && clean {
+	if judged, _ := before.Clean(); s.Stores == 0 && judged {
 		m.addOpened(a, before)
 		s.Stores = m.stores()
 	}
@@ -362,7 +390,8 @@ func (g *Gate) judge(r *run) *Shutdown {
 	case s.Stores == 0:
 		s.Evidence = proveUntouched(a, before)
 	default:
-		s.Evidence = prove(&m, a, surroundings{clockStepped: stepped, cleanBefore: clean, triggered: s.Triggered})
+		s.Evidence = prove(&m, a, surroundings{clockStepped: stepped, cleanBefore: clean,
+			triggered: s.Triggered && (c.Applications < 2 || c.Trigger == TriggerSignal)})
 		s.SSTBytesWritten = m.written(a)
 	}
 	if s.Evidence == nil {
@@ -397,19 +426,60 @@ func (g *Gate) budget() time.Duration { return Budget(g.cfg.Timeout, g.cfg.Grace
 
 // look reads an application anew, from the newest picture on. It gives nil if it
 // is gone, and where that cannot be told says why.
-func (g *Gate) look(x app) (a *store.Application, unread string) {
-	snap := g.cfg.Snapshot()
-	if snap == nil || x.key.dir >= len(snap.StateDirs) {
-		return nil, ""
+func (g *Gate) look(x app, freed time.Time) (a *store.Application, unread string) {
+	d := g.scan(x, freed)
+	if d == nil {
+		return nil, "there is no look at it"
 	}
-	before := snap.StateDirs[x.key.dir]
-	d := store.Scan(x.v, before.Layout.Path, before)
+	if d.Layout.Missing {
+		return nil, "the state directory is gone"
+	}
 	for _, a := range d.Applications {
 		if volume.Text(a.Layout.ID) == x.id {
 			return a, ""
 		}
 	}
 	return nil, unreadable(d)
+}
+
+// scan reads a state directory anew, or gives a reading that was begun after
+// all locks of an application were free: many may end at the same time.
+func (g *Gate) scan(x app, freed time.Time) *store.StateDir {
+	g.scanning.Lock()
+	defer g.scanning.Unlock()
+	if s := g.scans[x.key.dir]; s.dir != nil && !freed.IsZero() && s.begun.After(freed) {
+		return s.dir
+	}
+	snap := g.cfg.Snapshot()
+	if snap == nil || x.key.dir >= len(snap.StateDirs) {
+		return nil
+	}
+	s := scanned{begun: time.Now()}
+	before := snap.StateDirs[x.key.dir]
+	s.dir = store.Scan(x.v, before.Layout.Path, before)
+	if !freed.IsZero() {
+		g.scans[x.key.dir] = s
+	}
+	return s.dir
+}
+
+// scanned is a reading of a state directory.
+type scanned struct {
+	begun time.Time
+	dir   *store.StateDir
+}
+
+// freed notes that every lock of some runs is free, and forgets earlier readings.
+func (g *Gate) freed(runs []*run) {
+	g.scanning.Lock()
+	clear(g.scans)
+	g.scanning.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	for _, r := range runs {
+		r.freed = now
+	}
 }
 
 // unread is the evidence where the files could not be read.
@@ -488,27 +558,46 @@ func (m *mark) written(a *store.Application) int64 {
 }
 
 // load reads, once for each state directory that is there, what earlier
-// processes have written down.
-func (g *Gate) load(dir int, d *store.StateDir) {
-	if g.loaded[dir] || d.Layout.Missing || dir >= len(g.cfg.Journals) {
+// processes have written down. Until then nothing is written.
+func (g *Gate) load(dir int) {
+	g.loading.Lock()
+	defer g.loading.Unlock()
+	if dir >= len(g.cfg.Journals) || g.isLoaded(dir) {
+		return
+	}
+	snap := g.cfg.Snapshot()
+	if snap == nil || snap.StateDirs[dir].Layout.Missing {
 		return
 	}
 	var last shutdowns
 	var runs savedRuns
-	if !g.read(dir, lastShutdownFile, &last) || !g.read(dir, runsFile, &runs) {
+	if !g.read(dir, lastShutdownFile, &last, &last.Version) || !g.read(dir, runsFile, &runs, &runs.Version) {
 		return // the volume may answer later
 	}
-	g.loaded[dir] = true
+	if last.Version != documentVersion {
+		last = shutdowns{}
+	}
+	if runs.Version != documentVersion {
+		runs = savedRuns{}
+	}
+	defer func() {
+		g.mu.Lock()
+		g.loaded[dir] = true
+		g.mu.Unlock()
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range last.Applications {
+		if s.changedSince(snap.StateDirs[dir]) && !slices.ContainsFunc(runs.Runs, func(r savedRun) bool { return r.Application == s.Application }) {
+			continue // another run has followed, and nobody saw how it ended
+		}
 		if at := (key{dir, s.Application}); g.last[at] == nil {
 			g.last[at] = &s
 		}
 	}
 	for _, r := range runs.Runs {
 		at := key{dir, r.Application}
-		if end := g.last[at]; end != nil && end.Ended != nil && end.Ended.After(r.Since) || g.runs[at] != nil {
+		if end := g.last[at]; end != nil && end.Run == r.Since.UnixNano() || g.runs[at] != nil {
 			continue // it was judged, and runs.json not written any more
 		}
 		g.saved[at] = r
@@ -522,6 +611,9 @@ func (g *Gate) save(now bool) {
 	g.saving.Lock()
 	defer g.saving.Unlock()
 	for i, doc := range g.unsaved(now) {
+		if !g.isLoaded(i) {
+			continue
+		}
 		var err error
 		if len(doc.Runs) == 0 {
 			err = g.cfg.Journals[i].Remove(runsFile)
@@ -553,7 +645,7 @@ func (g *Gate) unsaved(now bool) (docs []savedRuns) {
 		}
 	}
 	for k, r := range g.runs {
-		add(k.dir, savedRun{r.app.id, r.since.Round(0), r.mark.clone(), r.call})
+		add(k.dir, savedRun{r.app.id, r.since.Round(0), r.pid, r.cleanBefore, r.mark.clone(), r.call})
 	}
 	for k, r := range g.saved { // not met again yet
 		add(k.dir, r)

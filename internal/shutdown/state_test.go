@@ -28,7 +28,7 @@ func TestPhases(t *testing.T) {
 	is(shutdown.PhaseIdle, 0)
 	g.Follow()
 	is(shutdown.PhaseIdle, 0)
-	if s := g.State(); s.Any || s.Trigger != shutdown.TriggerAuto || s.Budget != 55*time.Second {
+	if s := g.State(); s.Any || s.Trigger != shutdown.TriggerNone || s.Budget != 55*time.Second {
 		t.Errorf("before any call %+v", s)
 	}
 	c := r.start()
@@ -37,7 +37,7 @@ func TestPhases(t *testing.T) {
 	d := r.drain(g, shutdown.Call{Wait: true})
 	until(t, "the first look", func() bool { return g.State().Progress != nil })
 	is(shutdown.PhaseDraining, 1)
-	if s := g.State(); !s.Any || s.Waited <= 0 || s.Trigger != shutdown.TriggerSignal {
+	if s := g.State(); !s.Any || s.Waited <= 0 || s.Trigger != shutdown.TriggerNone {
 		t.Errorf("while a call waits %+v", s)
 	}
 	c.close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"streams-sidecar/internal/event"
@@ -16,10 +17,14 @@ type wait struct {
 	d       *drain
 	trigger string // its name
 	now     moment
-	runs    []*run // of the applications that ran at its begin
+	runs    []*run // of the applications that ran at its begin, or were seen to run since
+	noted   int    // of those, the first ones have noted this call
 
-	ctx    context.Context // until the drain has its outcome
-	firing firing          // nil until the trigger was pulled
+	ctx      context.Context // until the drain has its outcome
+	firings  []firing        // of the trigger
+	deadline time.Time       // begins anew with the first call that may cause the close
+	may      bool            // there was such a call
+	blind    time.Time       // since when nothing is held, as far as can be told; zero while something is
 
 	movedAt  time.Time
 	moved    footprint
@@ -39,29 +44,25 @@ const (
 
 // judgeSlack is how much longer than the budget an answer may take because the
 // files of stores that have just been closed are being read.
-const judgeSlack = time.Second
+const judgeSlack = 400 * time.Millisecond
 
 func (w *wait) run() *Answer {
 	var stop context.CancelFunc
 	w.ctx, stop = context.WithCancel(context.Background())
 	defer stop()
 	d := w.d
-	deadline := d.begun.Add(d.budget)
-	w.runs = w.runsOf(w.now.held)
-	w.begin(w.runs, call{Began: d.begun, Trigger: w.trigger})
-	go w.save(true)
+	w.deadline, w.movedAt = d.begun.Add(d.budget), time.Now()
+	w.adopt()
 	w.cfg.Events.Emit(event.PrestopBegan{Trigger: w.trigger, MayTrigger: d.may.Load(), Budget: d.budget, Running: ids(w.now.held)})
-	w.movedAt = time.Now()
-	w.fire()
 	w.look()
 	looked, told := time.Now(), time.Now()
 	for {
-		w.fire()
 		w.now = w.next(w.now)
+		w.adopt()
 		switch {
-		case w.now.nothing():
-			return w.over(deadline)
-		case time.Now().After(deadline):
+		case w.now.nothing() || w.seesNoMore():
+			return w.over()
+		case time.Now().After(w.deadline):
 			return w.giveUp(Timeout, "")
 		case w.ending():
 			return w.giveUp(Timeout, explainEnding)
@@ -76,16 +77,61 @@ func (w *wait) run() *Answer {
 			told = time.Now()
 			w.cfg.Events.Emit(w.progress.event())
 		}
-		w.sleep(min(poll, max(time.Until(deadline), time.Millisecond)))
+		w.sleep(min(poll, max(time.Until(w.deadline), time.Millisecond)))
 	}
 }
 
-// fire pulls the trigger, once, as soon as one of the callers may.
-func (w *wait) fire() {
-	if w.firing != nil || w.trigger == TriggerNone || !w.d.may.Load() {
+// adopt takes in the applications that are seen to run now, and notes the call
+// for them and pulls the trigger, once for each, as soon as one of the callers
+// may: who may not has no say in what is remembered, nor how long the kubelet's
+// call may wait.
+func (w *wait) adopt() {
+	var held []app
+	for _, x := range w.now.held {
+		if !slices.ContainsFunc(w.runs, func(r *run) bool { return r.key == x.key }) {
+			held = append(held, x)
+		}
+	}
+	w.runs = append(w.runs, w.runsOf(held)...)
+	if !w.may && w.d.may.Load() {
+		w.may, w.movedAt = true, time.Now()
+		w.deadline = w.movedAt.Add(w.d.budget)
+	}
+	if w.noted == len(w.runs) || !w.may && w.trigger != TriggerNone {
 		return
 	}
-	held := slices.Clone(w.now.held)
+	news := w.runs[w.noted:]
+	w.noted = len(w.runs)
+	w.begin(news, call{Began: time.Now(), Trigger: w.trigger, Applications: len(w.runs)})
+	go w.save(true)
+	if w.may && w.trigger != TriggerNone {
+		w.fire(news)
+	}
+}
+
+// seesNoMore says that everything that ran has ended, and that for a while
+// nothing could be told of something else.
+func (w *wait) seesNoMore() bool {
+	if len(w.runs) == 0 || len(w.now.held) > 0 {
+		w.blind = time.Time{}
+		return false
+	}
+	if w.blind.IsZero() {
+		w.blind = time.Now()
+	}
+	return time.Since(w.blind) > blindFor
+}
+
+// blindFor is how long a place that cannot be read is waited for when nothing
+// else is.
+const blindFor = 2 * time.Second
+
+// fire pulls the trigger for some applications.
+func (w *wait) fire(runs []*run) {
+	var held []app
+	for _, r := range runs {
+		held = append(held, w.appOf(r))
+	}
 	closing := func() bool { // from the goroutine of the trigger
 		if m := w.next(moment{held: held}); len(m.held) < len(held) && m.unknown == "" {
 			return true
@@ -93,18 +139,38 @@ func (w *wait) fire() {
 		p := w.d.progress.Load()
 		return p != nil && (p.Closed > p.before || p.Flushed > p.before && p.Flushed == p.Stores)
 	}
+	var f firing
 	switch w.trigger {
-	case TriggerHTTP:
-		w.firing = w.cfg.HTTP.Start(w.ctx, closing)
+	case TriggerHTTP: // one endpoint for all of them
+		if len(w.firings) > 0 {
+			return
+		}
+		f = w.cfg.HTTP.Start(w.ctx, closing)
 	case TriggerSignal:
-		w.firing = startSignal(w.ctx, held)
+		f = startSignal(w.ctx, held)
 	}
-	go w.report(w.firing)
+	w.firings = append(w.firings, f)
+	go w.report(f, runs)
+}
+
+// fired is what all triggers have to say together; ok is false if there is none.
+func (w *wait) fired() (r trigger.Report, ok bool) {
+	r.Taken = len(w.firings) > 0
+	for _, f := range w.firings {
+		one := f.Report()
+		r.Attempts += one.Attempts
+		r.Taken = r.Taken && one.Taken
+		r.Closing = r.Closing || one.Closing
+		if r.Err == "" {
+			r.Err = one.Err
+		}
+	}
+	return r, len(w.firings) > 0
 }
 
 // report remembers that the trigger was taken, for the time after the drain,
 // and tells of its trouble.
-func (w *wait) report(f firing) {
+func (w *wait) report(f firing, runs []*run) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	told := ""
@@ -115,11 +181,11 @@ func (w *wait) report(f firing) {
 			w.cfg.Events.Emit(event.TriggerTrouble{Trigger: w.trigger, Attempts: r.Attempts, Text: r.Err})
 		}
 		if r.Taken {
-			w.note(w.runs, func(c *call) { c.Triggered, c.TriggerError = true, "" })
+			w.note(runs, func(c *call) { c.Triggered, c.TriggerError = true, "" })
 			w.save(true)
 			return
 		}
-		w.note(w.runs, func(c *call) { c.TriggerError = r.Err })
+		w.note(runs, func(c *call) { c.TriggerError = r.Err })
 		select {
 		case <-tick.C:
 		case <-w.ctx.Done():
@@ -131,8 +197,7 @@ func (w *wait) report(f firing) {
 // answer begins an answer with what the trigger has to say.
 func (w *wait) answer() *Answer {
 	ans := &Answer{Trigger: w.trigger, Applications: len(w.runs), Explanation: w.now.unknown, Restoring: w.progress.Restoring}
-	if w.firing != nil {
-		r := w.firing.Report()
+	if r, ok := w.fired(); ok {
 		ans.Triggered, ans.Attempts, ans.TriggerError = r.Taken, r.Attempts, r.Err
 	}
 	if w.trigger != TriggerNone && !w.d.may.Load() {
@@ -142,27 +207,36 @@ func (w *wait) answer() *Answer {
 }
 
 // over is the answer once every lock is free: how the applications have ended.
-func (w *wait) over(deadline time.Time) *Answer {
+func (w *wait) over() *Answer {
 	w.taken()
 	ans := w.answer()
-	w.note(w.runs, func(c *call) { c.Triggered = c.Triggered || ans.Triggered })
+	if ans.Triggered {
+		w.note(w.runs[:w.noted], func(c *call) { c.Triggered = true })
+	}
+	w.freed(w.runs)
 	type judged struct {
 		ends   []*Shutdown
 		missed []string
 	}
 	done := make(chan judged, 1)
 	go func() {
+		ends := make([]*Shutdown, len(w.runs))
+		var all sync.WaitGroup
+		for i, r := range w.runs {
+			all.Go(func() { ends[i] = w.conclude(r) })
+		}
+		all.Wait()
 		var j judged
-		for _, r := range w.runs {
-			if s := w.conclude(r); s != nil {
+		for i, s := range ends {
+			if s != nil {
 				j.ends = append(j.ends, s)
 			} else {
-				j.missed = append(j.missed, r.key.id)
+				j.missed = append(j.missed, w.runs[i].key.id)
 			}
 		}
 		done <- j
 	}()
-	limit := time.NewTimer(max(time.Until(deadline), 0) + judgeSlack)
+	limit := time.NewTimer(max(time.Until(w.deadline), 0) + judgeSlack)
 	defer limit.Stop()
 	select {
 	case j := <-done:
@@ -175,7 +249,7 @@ func (w *wait) over(deadline time.Time) *Answer {
 		}
 		return w.finish(w.d, ans, nil)
 	case <-limit.C:
-		ans.Explanation = join(ans.Explanation, "every lock is free, but the volume does not let the files be read")
+		ans.Explanation = join(ans.Explanation, "every lock is free, but the files were not read in time")
 		return w.giveUpWith(Timeout, ans)
 	}
 }
@@ -186,11 +260,11 @@ const takenPatience = 50 * time.Millisecond
 
 // taken waits a moment for what the trigger has to say.
 func (w *wait) taken() {
-	if w.firing == nil {
+	if len(w.firings) == 0 {
 		return
 	}
 	for until := time.Now().Add(takenPatience); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		if r := w.firing.Report(); r.Taken || r.Closing || r.Err != "" {
+		if r, _ := w.fired(); r.Taken || r.Closing || r.Err != "" {
 			return
 		}
 	}
@@ -212,7 +286,7 @@ func (w *wait) giveUpWith(o Outcome, ans *Answer) *Answer {
 	ans.Outcome = o
 	p := w.progress
 	ans.Stores, ans.StoresClosed, ans.SSTBytesWritten, ans.missing = p.Stores, p.Closed, p.SSTBytesWritten, p.held
-	w.note(w.runs, func(c *call) { c.Outcome = o })
+	w.note(w.runs[:w.noted], func(c *call) { c.Outcome = o })
 	w.interim(o, ans)
 	return w.finish(w.d, ans, w.now.held)
 }
@@ -222,9 +296,9 @@ func (w *wait) giveUpWith(o Outcome, ans *Answer) *Answer {
 func (w *wait) interim(o Outcome, ans *Answer) {
 	dirs := map[int]bool{}
 	w.mu.Lock()
-	for _, r := range w.runs {
+	for _, r := range w.runs[:w.noted] {
 		if w.Gate.runs[r.key] == r { // it has not ended
-			began := w.d.begun
+			began := r.call.Began
 			s := &Shutdown{Application: r.key.id, Outcome: o, Hook: Called, HookOutcome: o, Trigger: ans.Trigger, Triggered: ans.Triggered,
 				TriggerError: ans.TriggerError, Began: &began, Stores: r.mark.stores(), SSTBytesWritten: ans.SSTBytesWritten, Explanation: ans.Explanation}
 			for _, m := range ans.missing {
@@ -237,8 +311,10 @@ func (w *wait) interim(o Outcome, ans *Answer) {
 		}
 	}
 	w.mu.Unlock()
+	var all sync.WaitGroup
 	for dir := range dirs {
-		w.writeLast(dir)
+		all.Go(func() { w.writeLast(dir) })
 	}
-	w.save(true)
+	all.Wait()
+	go w.save(true)
 }

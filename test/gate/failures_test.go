@@ -63,7 +63,7 @@ var kinds = []kind{
 		r.trial(stop{hook: true, dirty: true, exits: true, before: r.defaults})
 	}},
 	{"Exception", []string{old3a, new4a}, 1, func(r *rig) {
-		r.trial(stop{dirty: true, act: func(*stop) { r.app.Poison() }})
+		r.trial(stop{dirty: true, losing: true, act: func(*stop) { r.app.Poison() }})
 	}},
 	{"ExceptionInDrain", []string{old4e, mid4e}, 1, (*rig).exceptionInDrain},
 	{"ExceptionInClose", []string{old2a, new4a}, 1, func(r *rig) {
@@ -133,7 +133,7 @@ func (r *rig) exceptionInDrain() {
 	f := func(http.ResponseWriter, *http.Request) { r.app.Poison() }
 	r.onStop.Store(&f)
 	defer r.forward()
-	r.trial(stop{hook: true, dirty: true})
+	r.trial(stop{hook: true, dirty: true, losing: true})
 }
 
 func (r *rig) killedInClose() {

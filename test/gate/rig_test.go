@@ -218,7 +218,7 @@ type stop struct {
 	// may a stop be unclean of which nothing has to be restored.
 	dirty bool
 	exits bool // the JVM ends
-	// losing: the next start has to restore something, or there would be no trial.
+	// losing: the next start should have something to restore, see results.loss.
 	losing bool
 	// clean: the next start must not restore anything, or there would be none.
 	clean bool

@@ -66,7 +66,8 @@ func (r *results) judge(saidClean, isClean, dirty bool) verdict {
 }
 
 // loss counts a trial that was to lose something. When exactly an exception
-// strikes is not in our hands, and now and then everything was just committed.
+// strikes is not in our hands, and now and then everything was just committed;
+// TestMain makes sure that this stays the exception.
 func (r *results) loss(lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +105,10 @@ func (r *results) String() string {
 	for _, n := range r.verdicts {
 		trials += n
 	}
-	return fmt.Sprintf("gate: %d trials, %d false cleans, %d false uncleans, %d harmless; answer after the last release %s; added to a stop by signal %s, by http %s",
-		trials, r.verdicts[falseClean], r.verdicts[falseUnclean], r.verdicts[harmless], spread(r.answers), spread(r.added), spread(r.detour))
+	return fmt.Sprintf("gate: %d trials, %d false cleans, %d false uncleans, %d harmless; %d of %d that were to lose something did; "+
+		"answer after the last release %s; added to a stop by signal %s, by http %s",
+		trials, r.verdicts[falseClean], r.verdicts[falseUnclean], r.verdicts[harmless], r.losses[1], r.losses[0]+r.losses[1],
+		spread(r.answers), spread(r.added), spread(r.detour))
 }
 
 // TestMain prints what came of all trials.
