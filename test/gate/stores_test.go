@@ -100,7 +100,12 @@ func TestTransactional(t *testing.T) {
 				r.run(fmt.Sprintf("Exception%d", i), func() {
 					r.trial(stop{dirty: true, act: func(*stop) { r.app.Poison() }})
 				})
-				r.run(fmt.Sprintf("ExceptionInDrain%d", i), r.exceptionInDrain)
+				// With at-least-once, an exception right after the trigger was taken
+				// leaves the very files of a clean close: docs/shutdown.md, "What it
+				// cannot tell". It is said to be clean, and restores.
+				if g == exactlyOnce {
+					r.run(fmt.Sprintf("ExceptionInDrain%d", i), r.exceptionInDrain)
+				}
 			}
 		})
 	}
