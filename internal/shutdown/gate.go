@@ -366,6 +366,9 @@ func (g *Gate) choose(m *moment) string {
 			return TriggerSignal
 		}
 	}
+	if m.unknown != "" {
+		return TriggerSignal // who holds what cannot be asked now may be visible later
+	}
 	return TriggerNone
 }
 
