@@ -106,7 +106,7 @@ func (m *mark) note(a *store.Application) (changed bool) {
 			m.count(t, s)
 			if s.InUse == nil || !*s.InUse {
 				if s.InUse == nil { // it may be held
-					held[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}] = true
+					held[nameOf(t, s)] = true
 				}
 				continue
 			}
@@ -132,7 +132,7 @@ func (m *mark) note(a *store.Application) (changed bool) {
 				stores[name], changed = was, true
 				continue
 			}
-			if numbers := manifests(s); !sameNumbers(was.Manifests, numbers) {
+			if numbers := manifests(s); !maps.Equal(was.Manifests, numbers) {
 				was.Settled = was.Settled || reopened(was.Manifests, numbers)
 				was.Manifests, was.since = numbers, now
 				stores[name], changed = was, true
@@ -218,7 +218,7 @@ func (m *mark) watch(a *store.Application) {
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
 			if s.Verdict != store.Empty {
-				m.opened[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}] = &openings{manifests: manifests(s)}
+				m.opened[nameOf(t, s)] = &openings{manifests: manifests(s)}
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func (m *mark) count(t *store.Task, s *store.Store) {
 	if len(m.opened) == 0 {
 		return
 	}
-	o := m.opened[storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}]
+	o := m.opened[nameOf(t, s)]
 	if o == nil || o.times > 1 {
 		return
 	}
@@ -246,18 +246,6 @@ func (m *mark) settled(task, name string) bool {
 	}
 	o := m.opened[storeName{task, name}]
 	return o == nil || o.times > 1
-}
-
-func sameNumbers(a, b map[string]uint64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if b[k] != v {
-			return false
-		}
-	}
-	return true
 }
 
 // continues says that an application is still in the run that the mark was

@@ -60,10 +60,8 @@ func (w *wait) look() {
 			if _, held := locks.stores[storeName{task, name}]; !held || s.Counts.Flushes > was.Flushes {
 				p.Flushed++
 			}
-			if n := s.Counts.FlushedBytes; n > was.Flushed {
-				p.SSTBytesWritten += int64(n - was.Flushed)
-			}
 		})
+		p.SSTBytesWritten += m.written(a)
 		for s := range locks.stores {
 			p.held = append(p.held, Missing{r.key.id, s.task, s.name, LockHeld, ""})
 		}
@@ -93,7 +91,22 @@ func remaining(elapsed time.Duration, done, all int) time.Duration {
 	return time.Duration(math.Ceil(rest)) * time.Second
 }
 
+// storeName names a store of an application, as [volume.Text] has its names.
 type storeName struct{ task, name string }
+
+func nameOf(t *store.Task, s *store.Store) storeName {
+	return storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}
+}
+
+// byStore gives the evidence of each store.
+func (s *Shutdown) byStore() map[storeName]*Evidence {
+	out := make(map[storeName]*Evidence, len(s.Evidence))
+	for i := range s.Evidence {
+		e := &s.Evidence[i]
+		out[storeName{e.Task, e.Store}] = e
+	}
+	return out
+}
 
 // openLocks are the LOCKs that are held.
 type openLocks struct {
@@ -143,17 +156,19 @@ func heldLocks(v *volume.Volume, a *store.Application, m *mark) openLocks {
 // changedSince says that a store which was judged at an end has another MANIFEST
 // now: another run has followed.
 func (s *Shutdown) changedSince(d *store.StateDir) bool {
+	was := s.byStore()
 	for _, a := range d.Applications {
 		if volume.Text(a.Layout.ID) != s.Application || a.Running == nil || *a.Running {
 			continue
 		}
 		for _, t := range a.Tasks {
 			for _, st := range t.Stores {
-				for _, e := range s.Evidence {
-					if n := newestManifest(st); n > 0 && e.Manifest > 0 && n != e.Manifest && !st.Layout.Segmented &&
-						e.Task == volume.Text(t.Layout.ID) && e.Store == volume.Text(st.Name) {
-						return true
-					}
+				e := was[nameOf(t, st)]
+				if e == nil || st.Layout.Segmented {
+					continue
+				}
+				if n := newestManifest(st); n > 0 && e.Manifest > 0 && n != e.Manifest {
+					return true
 				}
 			}
 		}
@@ -167,14 +182,10 @@ func (s *Shutdown) madeAnew(a *store.Application) bool {
 	if s == nil {
 		return false
 	}
-	was := map[storeName]*Evidence{}
-	for i := range s.Evidence {
-		e := &s.Evidence[i]
-		was[storeName{e.Task, e.Store}] = e
-	}
+	was := s.byStore()
 	for _, t := range a.Tasks {
 		for _, st := range t.Stores {
-			e := was[storeName{volume.Text(t.Layout.ID), volume.Text(st.Name)}]
+			e := was[nameOf(t, st)]
 			// Segments come and go.
 			if e == nil || st.Layout.Segmented {
 				continue

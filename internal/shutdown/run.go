@@ -276,11 +276,11 @@ func (g *Gate) begin(runs []*run, c call) {
 		x := g.appOf(r)
 		// The disk is asked outside of the lock.
 		checkpoints := lookCheckpoints(x.v, x.a)
-		g.mu.Lock()
-		m := r.mark.clone()
-		g.mu.Unlock()
 		var held map[storeName]bool
 		if c.Outcome != Observed { // or else two looks have just found none let go of
+			g.mu.Lock()
+			m := r.mark.clone()
+			g.mu.Unlock()
 			held = heldLocks(x.v, x.a, &m).stores
 		}
 		g.mu.Lock()
@@ -498,14 +498,11 @@ func (m *mark) unread(why string) (out []Evidence) {
 // addOpened adds the stores that have another MANIFEST than at the end before:
 // they were opened, although nobody saw it.
 func (m *mark) addOpened(a *store.Application, before *Shutdown) {
-	was := map[storeName]uint64{}
-	for _, e := range before.Evidence {
-		was[storeName{e.Task, e.Store}] = e.Manifest
-	}
+	was := before.byStore()
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
-			at := storeName{volume.Text(t.Layout.ID), volume.Text(s.Name)}
-			if n := newestManifest(s); n == 0 || n == was[at] {
+			at := nameOf(t, s)
+			if n, e := newestManifest(s), was[at]; n == 0 || e != nil && n == e.Manifest {
 				continue
 			}
 			if m.Open == nil {
