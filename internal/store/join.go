@@ -584,6 +584,14 @@ func (d *Database) Preallocated() bool {
 	return d.state != nil && d.ManifestAllocated-d.ManifestSize >= preallocated
 }
 
+// Fingerprint of the directory as it was listed: it changes with everything that
+// a stat of its entries can see. It means nothing to another process.
+func (d *Database) Fingerprint() uint64 { return d.listing }
+
+// IsEmpty says that there is no database in the directory: none was ever made, it
+// was removed, or it is just being made.
+func (d *Database) IsEmpty() bool { return d.empty }
+
 // TableValues is the number of entries with a value in one live table, by its
 // number; ok is false if its properties could not be read.
 func (d *Database) TableValues(number uint64) (values uint64, ok bool) {

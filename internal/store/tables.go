@@ -58,6 +58,17 @@ type OffsetEntry struct {
 // Key is the key in the family.
 func (e OffsetEntry) Key() string { return e.Topic + "-" + strconv.Itoa(int(e.Partition)) }
 
+// SplitOffsetKey takes the key of a changelog partition in the family offsets
+// apart, <topic>-<partition>; ok is false for any other key.
+func SplitOffsetKey(key string) (topic string, partition int32, ok bool) {
+	i := strings.LastIndexByte(key, '-')
+	if i <= 0 {
+		return "", 0, false
+	}
+	p, err := strconv.ParseInt(key[i+1:], 10, 32)
+	return key[:i], int32(p), err == nil
+}
+
 // readTables reads the properties of the live tables and the offsets, and says
 // whether a second look is called for.
 func (r *reading) readTables() (again bool) {
@@ -275,15 +286,11 @@ func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 			}
 			continue
 		}
-		i := strings.LastIndexByte(key, '-')
-		if i <= 0 {
+		topic, p, ok := SplitOffsetKey(key)
+		if !ok {
 			continue // a key of a version to come
 		}
-		p, err := strconv.ParseInt(key[i+1:], 10, 32)
-		if err != nil {
-			continue
-		}
-		out.entries = append(out.entries, OffsetEntry{key[:i], int32(p), n})
+		out.entries = append(out.entries, OffsetEntry{topic, p, n})
 		out.hasKey = true
 		out.newestSeq = max(out.newestSeq, v.seq)
 	}
