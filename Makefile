@@ -11,7 +11,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: build
-build: ## bin/sidecar, one static binary
+build: ## bin/sidecar, one static binary, and bin/sidecar-engine with RocksDB
 	@scripts/build
 
 .PHONY: run

@@ -35,6 +35,21 @@ go_minor=$(awk '$1 == "go" { split($2, v, "."); print v[1] "." v[2]; exit }' go.
 # shellcheck disable=SC2034 # used where this is sourced
 golangci=$cache/bin/golangci-lint-$golangci_version-go$go_minor
 
+# RocksDB's library and header, and how the one package that needs them finds
+# them. No flag has an absolute path, so that Go's build cache holds for every
+# checkout and no path of this machine gets into the program, which looks for
+# librocksdb.so beside itself.
+rocksdb_version=10.10.1
+rocksdb=$cache/rocksdb-$rocksdb_version-$(uname -m)
+with_rocksdb() {
+	CGO_ENABLED=1 C_INCLUDE_PATH=$rocksdb/include${C_INCLUDE_PATH:+:$C_INCLUDE_PATH} \
+		LIBRARY_PATH=$rocksdb/lib${LIBRARY_PATH:+:$LIBRARY_PATH} \
+		CGO_LDFLAGS='-lrocksdb -Wl,-rpath,$ORIGIN' "$@"
+}
+# The second is the binding's own: it adds no libraries to the linker's list.
+# shellcheck disable=SC2034 # used where this is sourced
+rocksdb_tags=rocksdb,grocksdb_no_link
+
 # Prints "package name" for each test function of the module with that prefix.
 targets() {
 	go test -vet=off -list "^$1" ./... | awk -v prefix="^$1" '

@@ -1,0 +1,440 @@
+package engine_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"streams-sidecar/internal/engine"
+	"streams-sidecar/internal/store"
+)
+
+var ctx = context.Background()
+
+// clock is a time that only a test moves.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// fake gives a client of a child that starts as kind says.
+func fake(t *testing.T, kind string, set ...func(*engine.Options)) *engine.Client {
+	t.Helper()
+	o := engine.Options{Program: self(), Deadline: 30 * time.Second}
+	o.Fake(fakeEnv + "=" + kind)
+	o.NoPause()
+	for _, f := range set {
+		f(&o)
+	}
+	c := engine.New(o)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func ask(t *testing.T, c *engine.Client, path string) (*engine.Answer, *engine.Error) {
+	t.Helper()
+	return askAs(t, c, path, 0)
+}
+
+func askAs(t *testing.T, c *engine.Client, path string, fingerprint uint64) (*engine.Answer, *engine.Error) {
+	t.Helper()
+	a, err := engine.AskAnyway(ctx, c, path, fingerprint, engine.What{})
+	if err == nil {
+		return a, nil
+	}
+	e, ok := errors.AsType[*engine.Error](err)
+	if !ok {
+		t.Fatalf("%s: %v is no *Error", path, err)
+	}
+	return nil, e
+}
+
+func well(t *testing.T, c *engine.Client, path string) {
+	t.Helper()
+	a, err := ask(t, c, path)
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	} else if a.LastSequence != 42 || len(a.Families) != 1 || string(a.Families[0].Name) != filepath.Base(path) {
+		t.Errorf("%s: %+v", path, a)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	if v, err := c.Version(ctx); v != "10.10.1" || err != nil {
+		t.Errorf("version %q, %v", v, err)
+	}
+	well(t, c, "/state/a")
+	well(t, c, "/state/not utf-8 \xff\xfe\n")
+	if n := c.Restarts(); n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+}
+
+// TestOneAtATime: many ask at once, and the child, which refuses a second
+// request before it has answered, does not notice.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 5 {
+				well(t, c, fmt.Sprintf("/state/%d-%d", i, j))
+			}
+		})
+	}
+	wg.Wait()
+	if n := c.Restarts(); n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+}
+
+// TestBadDatabase: whatever a database does to the child, it is told, that
+// database is not asked again, and the next one is answered by a new child.
+func TestBadDatabase(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		kind engine.Kind
+		says string
+		fast bool // with a short deadline
+	}{
+		{"hangs", engine.Hung, "after", true},
+		{"spins", engine.Hung, "after", true},
+		{"floods-slowly", engine.Hung, "after", true},
+		{"crashes", engine.Died, "signal: killed: " + fakeWhy, false},
+		{"exits", engine.Died, "ended by itself", false},
+		{"closes", engine.Died, "does not end", false},
+		{"babbles", engine.Garbage, "too large", false},
+		{"floods", engine.Garbage, "too large", false},
+		{"lies", engine.Garbage, "answer 2 to request 1", false},
+		{"no-json", engine.Garbage, "decode", false},
+		{"eats", engine.Died, "memory", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if tc.name == "eats" && raceDetector {
+				t.Skip("the race detector takes more memory than any bound; the real engine is tested with it")
+			}
+			o := func(o *engine.Options) {}
+			if tc.fast {
+				// Also the next child must answer within it, on a loaded machine.
+				o = func(o *engine.Options) { o.Deadline = 2 * time.Second }
+			}
+			c := fake(t, "good", o)
+			if tc.name != "lies" {
+				well(t, c, "/state/first")
+			}
+			_, err := ask(t, c, "/state/"+tc.name)
+			if err == nil || err.Kind != tc.kind || !strings.Contains(err.Error(), tc.says) || err.Path != "/state/"+tc.name || err.AboutEngine() {
+				t.Fatalf("%+v, want %s with %q", err, tc.kind, tc.says)
+			}
+			if _, err := ask(t, c, "/state/"+tc.name); err == nil || err.Kind != engine.SetAside || !strings.Contains(err.Error(), string(tc.kind)) {
+				t.Errorf("asked again: %v", err)
+			}
+			if n := c.Restarts(); n != 0 {
+				t.Errorf("%d restarts before there was something to ask", n)
+			}
+			well(t, c, "/state/next")
+			if n := c.Restarts(); n != 1 {
+				t.Errorf("%d restarts, want 1", n)
+			}
+		})
+	}
+}
+
+// TestLongAnswer: a child that has more to say than may be said says that.
+func TestLongAnswer(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	a, err := ask(t, c, "/state/long")
+	if err != nil || !strings.Contains(a.Error, "too large") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	well(t, c, "/state/next")
+}
+
+// TestSetAside: for an hour, or until the database changes, but never sooner
+// than after a minute.
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	clock := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	c := fake(t, "good", func(o *engine.Options) { o.Clock(clock.Now) })
+	kind := func(fingerprint uint64) engine.Kind {
+		t.Helper()
+		_, err := askAs(t, c, "/state/exits", fingerprint)
+		if err == nil {
+			t.Fatal("it was answered")
+		}
+		return err.Kind
+	}
+	for i, step := range []struct {
+		later       time.Duration
+		fingerprint uint64
+		want        engine.Kind
+	}{
+		{0, 1, engine.Died},
+		{0, 1, engine.SetAside},
+		{59 * time.Second, 2, engine.SetAside},
+		{time.Second, 1, engine.SetAside},
+		{0, 2, engine.Died},
+		{59 * time.Minute, 2, engine.SetAside},
+		{time.Minute, 2, engine.Died},
+	} {
+		clock.Add(step.later)
+		if got := kind(step.fingerprint); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+	well(t, c, "/state/other")
+}
+
+// TestBadStart: an engine that does not start is told for what it lacks, and
+// tried again only after a pause.
+func TestBadStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	notProgram := filepath.Join(dir, "text")
+	if err := os.WriteFile(notProgram, []byte("no program\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(dir, "closed")
+	if err := os.WriteFile(closed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, program string
+		kind          engine.Kind
+		says          string
+	}{
+		{"missing", filepath.Join(dir, "nothing"), engine.Missing, "no such program"},
+		{"no permission", closed, engine.Broken, "permission denied"},
+		{"of another machine", notProgram, engine.Broken, "exec format error"},
+		{"lacks-library", "", engine.Broken, "librocksdb.so"},
+		{"talks", "", engine.Broken, "too large"},
+		{"without", "", engine.Incompatible, "without the tag rocksdb"},
+		{"old", "", engine.Incompatible, "7.8.3"},
+		{"other-protocol", "", engine.Incompatible, "protocol 99"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			clock := &clock{now: time.Now()}
+			c := fake(t, tc.name, func(o *engine.Options) {
+				o.Clock(clock.Now)
+				if tc.program != "" {
+					o.Program = tc.program
+				}
+				*o = withPause(*o)
+			})
+			_, err := c.Version(ctx)
+			e, ok := errors.AsType[*engine.Error](err)
+			if !ok || e.Kind != tc.kind || !strings.Contains(err.Error(), tc.says) || !e.AboutEngine() {
+				t.Fatalf("%v, want %s with %q", err, tc.kind, tc.says)
+			}
+			if _, again := ask(t, c, "/state/a"); again != e {
+				t.Errorf("tried again at once: %v", again)
+			}
+			clock.Add(time.Minute)
+			if _, again := ask(t, c, "/state/a"); again == e || again == nil || again.Kind != tc.kind {
+				t.Errorf("not tried again after a minute: %v", again)
+			}
+		})
+	}
+}
+
+// withPause has the pauses of a real client.
+func withPause(o engine.Options) engine.Options {
+	o.Pause(engine.PauseAfter)
+	return o
+}
+
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]time.Duration{0: 0, 1: 0, 2: 250 * time.Millisecond, 3: 500 * time.Millisecond, 4: time.Second, 9: 32 * time.Second, 10: time.Minute, 1 << 40: time.Minute} {
+		if got := engine.PauseAfter(n); got != want {
+			t.Errorf("after %d failures %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestCallerGivesUp: that is no fault of the database.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	well(t, c, "/state/a")
+	for range 2 {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		_, err := engine.AskAnyway(short, c, "/state/hangs", 0, engine.What{})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	}
+	well(t, c, "/state/b")
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	well(t, c, "/state/a")
+	pid := engine.Pid(c)
+	c.Close()
+	c.Close()
+	if lives(t, pid) {
+		t.Error("the child lives on")
+	}
+	if _, err := ask(t, c, "/state/a"); err == nil || err.Kind != engine.Closed {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDiesBetweenRequests: the next one does not notice.
+func TestDiesBetweenRequests(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	well(t, c, "/state/a")
+	pid := engine.Pid(c)
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); lives(t, pid) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	// It may have ended so recently that its end is not noticed: then the
+	// database of the next request is blamed for it, and the one after it is well.
+	if _, err := ask(t, c, "/state/b"); err != nil && err.Kind != engine.Died && err.Kind != engine.Garbage {
+		t.Error(err)
+	}
+	well(t, c, "/state/c")
+	if n := c.Restarts(); n != 1 {
+		t.Errorf("%d restarts, want 1", n)
+	}
+}
+
+// TestParentIsKilled: a child ends with the sidecar, also in the middle of an
+// answer that never comes.
+func TestParentIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"/state/hangs", "/state/spins"} {
+		t.Run(filepath.Base(what), func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(self())
+			cmd.Env = append(os.Environ(), parentEnv+"="+what)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !lives(t, pid) {
+				t.Fatal("there is no child")
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // killed
+			for deadline := time.Now().Add(30 * time.Second); lives(t, pid); {
+				if time.Now().After(deadline) {
+					t.Fatal("the child has outlived its parent")
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// lives says that a process runs; a zombie does not.
+func lives(t *testing.T, pid int) bool {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+}
+
+// TestNotFit: nothing but what our own reader has read whole is put to RocksDB.
+func TestNotFit(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	_, err := c.Ask(ctx, &store.Database{Path: "/state/never read"}, engine.What{})
+	if e, ok := errors.AsType[*engine.Error](err); !ok || e.Kind != engine.NotFit {
+		t.Errorf("%v", err)
+	}
+	if engine.Pid(c) != 0 {
+		t.Error("a child was started for it")
+	}
+}
+
+// TestBounds: what the child is under.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	well(t, c, "/state/a")
+	proc := fmt.Sprintf("/proc/%d/", engine.Pid(c))
+	limits, err := os.ReadFile(proc + "limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"Max file size": "0", "Max core file size": "0", "Max open files": "256"}
+	if !raceDetector {
+		want["Max data size"] = strconv.Itoa(engine.DefaultMemory)
+	}
+	for name, value := range want {
+		_, rest, ok := strings.Cut(string(limits), name)
+		if fields := strings.Fields(rest); !ok || fields[0] != value || fields[1] != value {
+			t.Errorf("%s: want %s in\n%s", name, value, limits)
+		}
+	}
+	env, err := os.ReadFile(proc + "environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(env), "PATH=") {
+		t.Errorf("the child got our environment: %q", env)
+	}
+	status, err := os.ReadFile(proc + "status")
+	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("%v, no NoNewPrivs in\n%s", err, status)
+	}
+	if cwd, err := os.Readlink(proc + "cwd"); cwd != "/" {
+		t.Errorf("works in %s, %v", cwd, err)
+	}
+}

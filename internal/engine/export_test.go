@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// AskAnyway is Ask of a database that our reader does not vouch for.
+func AskAnyway(ctx context.Context, c *Client, path string, fingerprint uint64, w What) (*Answer, error) {
+	return c.ask(ctx, subject{path: path, fingerprint: fingerprint}, w)
+}
+
+// Fake makes the child a program with this environment instead of an engine.
+func (o *Options) Fake(env ...string) { o.env = env }
+
+// Clock sets what the client takes for the time.
+func (o *Options) Clock(now func() time.Time) { o.now = now }
+
+// NoPause lets a child follow another at once.
+func (o *Options) NoPause() { o.pause = func(int) time.Duration { return 0 } }
+
+// Pid of the child, 0 if there is none.
+func Pid(c *Client) int {
+	if c.child == nil {
+		return 0
+	}
+	return c.child.cmd.Process.Pid
+}
+
+// The pauses between failures.
+var PauseAfter = pauseAfter
+
+// Pause sets the pauses between failures.
+func (o *Options) Pause(f func(int) time.Duration) { o.pause = f }
