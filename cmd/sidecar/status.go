@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
@@ -17,6 +18,8 @@ const minWatch = 100 * time.Millisecond
 type statusCmd struct {
 	stateDirs
 	output
+	WithEngine bool `env:"SIDECAR_WITH_ENGINE" help:"Ask RocksDB itself too, in a process of its own, and show where it differs."`
+	engineFlags
 	Dir   pathList      `arg:"" optional:"" help:"State directories, the same as --state-dir."`
 	Watch time.Duration `placeholder:"EVERY" env:"SIDECAR_WATCH" help:"Show it again at this interval, until interrupted: --watch=2s."`
 }
@@ -30,10 +33,19 @@ func (c *statusCmd) Run(s *streams) error {
 	c.StateDir = append(c.StateDir, c.Dir...)
 	paths := c.paths()
 	vs := volumes(paths)
+	var rocks *engine.Client
+	if c.WithEngine {
+		program, err := c.program()
+		if err != nil {
+			return err
+		}
+		rocks = engine.New(engine.Options{Program: program})
+		defer rocks.Close()
+	}
 	var dirs []*store.StateDir
 	for {
 		dirs = store.ScanAll(vs, paths, dirs)
-		doc := report.New(dirs)
+		doc := look(s, rocks, vs, dirs)
 		if err := c.print(s, &doc); err != nil {
 			return err
 		}
@@ -46,6 +58,18 @@ func (c *statusCmd) Run(s *streams) error {
 		case <-time.After(c.Watch):
 		}
 	}
+}
+
+// look gives the document of what was read, with RocksDB's opinion if it is to
+// be asked.
+func look(s *streams, rocks *engine.Client, vs []*volume.Volume, dirs []*store.StateDir) report.Document {
+	if rocks == nil {
+		return report.New(dirs)
+	}
+	version, opinions, err := consult(s.ctx, rocks, vs, dirs)
+	doc := report.New(dirs) // after it, because it brings dirs up to date
+	doc.AddOpinions(dirs, version, err, opinions)
+	return doc
 }
 
 func (c *statusCmd) print(s *streams, doc *report.Document) error {

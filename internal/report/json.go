@@ -17,6 +17,8 @@ import (
 // Document is the whole answer of `status --output=json` and of /api/v1/state.
 type Document struct {
 	StateDirs []StateDir `json:"state_dirs"`
+	// Engine only of status --with-engine.
+	Engine *Engine `json:"engine,omitempty"`
 }
 
 // StateDir is one state directory. SizeBytes and FreeBytes are of the volume
@@ -79,6 +81,7 @@ type Store struct {
 	Offsets   []Offset          `json:"offsets"`
 	Closed    string            `json:"closed,omitempty"`
 	WAL       WAL               `json:"wal"`
+	RocksDB   *Opinion          `json:"rocksdb,omitempty"` // only of status --with-engine
 	Findings  []finding.Finding `json:"findings"`
 }
 
@@ -232,6 +235,9 @@ const (
 // ExitCode is that of status for this document.
 func (d *Document) ExitCode() int {
 	code := ExitNothing
+	if d.unasked() {
+		code = ExitUnreadable
+	}
 	d.each(func(_ string, f *finding.Finding) { code = max(code, exitOf(f.Severity)) })
 	return code
 }

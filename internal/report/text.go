@@ -24,6 +24,7 @@ func (d *Document) WriteText(w io.Writer) error {
 		}
 		p.stateDir(&d.StateDirs[i])
 	}
+	p.engine(d)
 	p.findings(d)
 	return p.err
 }
@@ -72,7 +73,8 @@ func (p *printer) application(a *Application) {
 	for _, r := range a.Rows() {
 		rows = append(rows, r.Cells)
 	}
-	p.table(rows)
+	p.columns(rows, []int{3, 4, 6})
+	p.opinions(a)
 }
 
 // Row is one line of an application's table, for people. Store is nil for a
@@ -175,9 +177,11 @@ func dash(s string) string {
 // flexible are the columns that give way when a row is too wide.
 var flexible = []int{1, 0}
 
-func (p *printer) table(rows [][]string) {
+// columns writes rows below each other, those of right aligned to the right. The
+// first two are a task and a store.
+func (p *printer) columns(rows [][]string, right []int) {
 	const indent, gap = 2, 2
-	widths := make([]int, len(header))
+	widths := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, c := range r {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c))
@@ -200,7 +204,7 @@ func (p *printer) table(rows [][]string) {
 		for i, c := range r {
 			c = shorten(c, widths[i])
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if right := i == 3 || i == 4 || i == 6; right {
+			if slices.Contains(right, i) {
 				b.WriteString(pad + c)
 			} else {
 				b.WriteString(c + pad)

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"streams-sidecar/internal/engine"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// engineName is the program that asks RocksDB itself.
+const engineName = "sidecar-engine"
+
+// engineFlags say where that program is.
+type engineFlags struct {
+	Engine string `placeholder:"FILE" env:"SIDECAR_ENGINE" help:"The program that asks RocksDB itself, with librocksdb.so in its directory; by default sidecar-engine in the directory of this one."`
+}
+
+func (f *engineFlags) program() (string, error) {
+	if f.Engine != "" {
+		return f.Engine, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("where is %s: %w", engineName, err)
+	}
+	return filepath.Join(filepath.Dir(self), engineName), nil
+}
+
+// consult asks RocksDB about every database that there is, and gives the
+// opinions by the path of each. dirs are brought up to date where a database
+// has changed meanwhile. The error says that the engine cannot be used at all.
+func consult(ctx context.Context, c *engine.Client, vs []*volume.Volume, dirs []*store.StateDir) (version string, opinions map[string]engine.Opinion, err error) {
+	if version, err = c.Version(ctx); err != nil {
+		return "", nil, err
+	}
+	opinions = map[string]engine.Opinion{}
+	for i, v := range vs {
+		var databases []*store.Database
+		dirs[i].Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
+			for _, db := range s.Databases {
+				if !db.IsEmpty() {
+					databases = append(databases, db)
+				}
+			}
+		})
+		for _, db := range databases {
+			again := func() *store.Database {
+				dirs[i] = dirs[i].Refresh(v, map[string]bool{db.Path: true})
+				return find(dirs[i], db.Path)
+			}
+			opinions[db.Path] = c.Consult(ctx, db, engine.What{Offsets: true}, again)
+		}
+	}
+	return version, opinions, nil
+}
+
+// find gives the newest look at a database, nil if it is gone.
+func find(dir *store.StateDir, path string) (found *store.Database) {
+	dir.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
+		for _, db := range s.Databases {
+			if db.Path == path {
+				found = db
+			}
+		}
+	})
+	return found
+}
