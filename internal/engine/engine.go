@@ -52,6 +52,9 @@ type Answer = wire.Answer
 // Family is one column family of an Answer.
 type Family = wire.Family
 
+// Table is one live SST of a Family.
+type Table = wire.Table
+
 // KeyValue is one key of the family offsets in an Answer.
 type KeyValue = wire.KeyValue
 
