@@ -132,7 +132,7 @@ func TestBadDatabase(t *testing.T) {
 		{"floods", engine.Garbage, "too large", false},
 		{"lies", engine.Garbage, "answer 2 to request 1", false},
 		{"no-json", engine.Garbage, "decode", false},
-		{"eats", engine.Died, "memory", false},
+		{"eats", engine.Died, "exit status 2", false}, // a thread or a page is what it lacks
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

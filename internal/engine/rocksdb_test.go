@@ -26,8 +26,8 @@ import (
 // everything is all that can be asked.
 var everything = engine.What{Offsets: true, Stats: true}
 
-// real gives a client of the real engine, with RocksDB in it.
-func real(t *testing.T, o engine.Options) *engine.Client {
+// realEngine gives a client of the real engine, with RocksDB in it.
+func realEngine(t testing.TB, o engine.Options) *engine.Client {
 	t.Helper()
 	o.Program = os.Getenv("SIDECAR_TEST_ENGINE")
 	if o.Program == "" {
@@ -46,7 +46,7 @@ func real(t *testing.T, o engine.Options) *engine.Client {
 	return c
 }
 
-func databases(t *testing.T, dir string) []*store.Database {
+func databases(t testing.TB, dir string) []*store.Database {
 	t.Helper()
 	var out []*store.Database
 	store.Scan(volume.New(volume.OS()), dir, nil).Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
@@ -76,10 +76,23 @@ var damage = []struct{ name, says string }{
 // entries, the last sequence number and the offsets. Nothing is written, and no
 // file stays open.
 func TestFixtures(t *testing.T) {
-	t.Parallel()
-	c := real(t, engine.Options{})
+	// Not beside other tests: a process that they start holds for a moment the
+	// files that are just unpacked, and closing those is an event.
+	c := realEngine(t, engine.Options{})
+	if _, err := c.Version(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("all", func(t *testing.T) { fixtures(t, c) })
+	if n := c.Restarts(); n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+	small(t, c)
+}
+
+func fixtures(t *testing.T, c *engine.Client) {
 	for _, n := range fixture.Names() {
 		t.Run(n.String(), func(t *testing.T) {
+			t.Parallel()
 			dir := fixture.Unpack(t, n.Version, n.Case)
 			w := watchWrites(t, dir)
 			for _, db := range databases(t, dir) {
@@ -105,10 +118,6 @@ func TestFixtures(t *testing.T) {
 			noFileOpen(t, c, dir)
 		})
 	}
-	if n := c.Restarts(); n != 0 {
-		t.Errorf("%d restarts", n)
-	}
-	memory(t, c)
 }
 
 func expectDamage(t *testing.T, c *engine.Client, name string, db *store.Database) {
@@ -167,30 +176,37 @@ func noFileOpen(t *testing.T, c *engine.Client, dir string) {
 	}
 }
 
-// memory: the most that the child has taken, and how it runs.
-func memory(t *testing.T, c *engine.Client) {
+// status gives a number of /proc/<pid>/status of the child.
+func status(t testing.TB, c *engine.Client, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", engine.Pid(c)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	value := func(name string) int {
-		m := regexp.MustCompile(`(?m)^` + name + `:\s+(\d+)`).FindSubmatch(text)
-		if m == nil {
-			t.Fatalf("no %s in\n%s", name, text)
-		}
-		n, err := strconv.Atoi(string(m[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+	m := regexp.MustCompile(`(?m)^` + name + `:\s+(\d+)`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no %s in\n%s", name, text)
 	}
-	t.Logf("resident at most %d KiB, data %d KiB, %d threads", value("VmHWM"), value("VmData"), value("Threads"))
-	if hwm := value("VmHWM"); hwm > 96<<10 {
-		t.Errorf("%d KiB resident", hwm)
+	n, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := value("Threads"); n > 16 {
-		t.Errorf("%d threads", n)
+	return n
+}
+
+// resident is the most KiB that the child has had in memory.
+func resident(t testing.TB, c *engine.Client) int {
+	t.Helper()
+	return status(t, c, "VmHWM")
+}
+
+// small: the child has stayed so.
+func small(t *testing.T, c *engine.Client) {
+	t.Helper()
+	n, threads := resident(t, c), status(t, c, "Threads")
+	t.Logf("at most %d KiB resident, %d KiB data, %d threads", n, status(t, c, "VmData"), threads)
+	if n > 96<<10 || threads > 16 {
+		t.Errorf("%d KiB resident, %d threads", n, threads)
 	}
 }
 
@@ -252,7 +268,7 @@ func wal(t *testing.T, db *store.Database) string {
 // killed, and the other stores are answered.
 func TestFlippedBitMakesRocksDBSpin(t *testing.T) {
 	t.Parallel()
-	c := real(t, engine.Options{Deadline: 4 * time.Second})
+	c := realEngine(t, engine.Options{Deadline: 4 * time.Second})
 	dir := fixture.Unpack(t, "4.4.0", "wal-on-killed9")
 	before := databases(t, dir)
 	kv, x00 := byName(t, before, "0_0/rocksdb/kv"), byName(t, before, "0_0/rocksdb/x00")
@@ -302,7 +318,7 @@ func batch(sequence uint64, key, value string) []byte {
 func TestMemoryEnds(t *testing.T) {
 	t.Parallel()
 	const bound = 60 << 20 // some MiB more than it needs to start
-	c := real(t, engine.Options{Memory: bound})
+	c := realEngine(t, engine.Options{Memory: bound})
 	dir := fixture.Unpack(t, "4.4.0", "wal-on-killed9")
 	kv, x00 := byName(t, databases(t, dir), "0_0/rocksdb/kv"), byName(t, databases(t, dir), "0_0/rocksdb/x00")
 	grow := func(db *store.Database, until int) {
@@ -312,7 +328,7 @@ func TestMemoryEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		value := strings.Repeat("v", 40) // small, so that a memtable takes more than the WAL
+		value := strings.Repeat("v", 400)
 		for n := uint64(0); len(log) < until; n++ {
 			log = rockstest.AppendRecord(log, batch(2000+n, fmt.Sprintf("key%d", n), value))
 		}
@@ -321,7 +337,9 @@ func TestMemoryEnds(t *testing.T) {
 		}
 	}
 	grow(kv, engine.MaxWAL-1000)
-	grow(x00, engine.MaxWAL+1000)
+	if err := os.Truncate(wal(t, x00), engine.MaxWAL+1); err != nil {
+		t.Fatal(err)
+	}
 	dbs := databases(t, dir)
 	_, err := c.Ask(ctx, byName(t, dbs, "0_0/rocksdb/kv"), everything)
 	if e, ok := errors.AsType[*engine.Error](err); !ok || e.Kind != engine.Died || !strings.Contains(err.Error(), "alloc") {
@@ -335,8 +353,8 @@ func TestMemoryEnds(t *testing.T) {
 		t.Errorf("after it: %+v, %v", a, err)
 	}
 	// With the bound that it has by default, the same WAL fits.
-	a, err := real(t, engine.Options{}).Ask(ctx, byName(t, dbs, "0_0/rocksdb/kv"), everything)
-	if err != nil || a.Error != "" || a.LastSequence < 100_000 {
+	a, err := realEngine(t, engine.Options{}).Ask(ctx, byName(t, dbs, "0_0/rocksdb/kv"), everything)
+	if err != nil || a.Error != "" || a.LastSequence < 30_000 {
 		t.Errorf("by default: %+v, %v", a, err)
 	}
 }
@@ -345,7 +363,7 @@ func TestMemoryEnds(t *testing.T) {
 // difference is only the time between the two looks, and goes with a new look.
 func TestConsultAgain(t *testing.T) {
 	t.Parallel()
-	c := real(t, engine.Options{})
+	c := realEngine(t, engine.Options{})
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
 	kv := byName(t, databases(t, dir), "1_0/rocksdb/kv")
 	// A compaction that moves the table to the last level.
@@ -402,7 +420,7 @@ func TestConsultAgain(t *testing.T) {
 // TestRealBounds: RocksDB's process cannot write a byte to a file, and is nice.
 func TestRealBounds(t *testing.T) {
 	t.Parallel()
-	c := real(t, engine.Options{})
+	c := realEngine(t, engine.Options{})
 	if v, err := c.Version(ctx); err != nil || !strings.HasPrefix(v, "10.") {
 		t.Fatalf("version %q, %v", v, err)
 	}

@@ -124,7 +124,7 @@ func Serve(in io.Reader, out io.Writer, hello wire.Hello, answer func(*wire.Requ
 			}
 		}
 	}()
-	if err := <-failed; !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := <-failed; !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -123,7 +123,7 @@ const step = 64 << 10
 func Read(r io.Reader, v any, limit int) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return err
 		}
 		return fmt.Errorf("read length of message: %w", err)
@@ -138,6 +138,9 @@ func Read(r io.Reader, v any, limit int) error {
 		more := min(n-int64(have), max(int64(have), step))
 		data = append(data, make([]byte, more)...)
 		if _, err := io.ReadFull(r, data[have:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
 			return fmt.Errorf("read message of %d bytes: %w", n, err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || next.ID != 8 {
 		t.Errorf("%d, (-want +got):\n%s", next.ID, diff)
 	}
-	if err := wire.Read(r, &next, wire.MaxReply); err != io.EOF {
+	if err := wire.Read(r, &next, wire.MaxReply); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestBounds(t *testing.T) {
 		"another type":      frame(2, "[]"),
 	} {
 		var a wire.Answer
-		if err := wire.Read(bytes.NewReader(in), &a, 100); err == nil || err == io.EOF {
+		if err := wire.Read(bytes.NewReader(in), &a, 100); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
