@@ -23,6 +23,8 @@ var allowed = map[string]string{
 	"internal/journal/files.go golang.org/x/sys/unix.Renameat":  "gives that file its name",
 	"internal/journal/files.go golang.org/x/sys/unix.Renameat2": "gives that file its name without waiting for the disk",
 	"internal/journal/files.go golang.org/x/sys/unix.Unlinkat":  "removes its documents, and temporary files that a crash left",
+	"cmd/sidecar-engine/rocksdb.go github.com/linxGnu/grocksdb": "opens databases read-only, in a child process",
+	"cmd/sidecar-engine/library.go github.com/linxGnu/grocksdb": "asks for what the binding leaves out",
 }
 
 // rule forbids names of one imported package, or, with an empty pattern, the
@@ -40,6 +42,7 @@ const (
 	whyLog     = "log/slog is the log"
 	whyServe   = "a server has timeouts and can be shut down"
 	whyIoutil  = "io and os have what it had"
+	whyRocksDB = "only cmd/sidecar-engine links RocksDB"
 )
 
 var rules = []rule{
@@ -55,6 +58,8 @@ var rules = []rule{
 	{"net/http", `ListenAndServe(TLS)?|Serve(TLS)?`, whyServe},
 	{"expvar", "", whyDefault},
 	{"log", "", whyLog},
+
+	{"github.com/linxGnu/grocksdb", "", whyRocksDB},
 }
 
 // systemCalls are those that change a file, its names or its attributes, take
@@ -191,6 +196,7 @@ func TestForbiddenIsFound(t *testing.T) {
 		{`import "expvar"`, []string{"expvar"}},
 		{`import "log/slog"`, nil},
 		{`import "log"`, []string{"log"}},
+		{`import rocks "github.com/linxGnu/grocksdb"`, []string{"github.com/linxGnu/grocksdb"}},
 	} {
 		s, err := parse("a.go", []byte("package p; "+tc.text))
 		if err != nil {
