@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
@@ -18,28 +16,17 @@ type Opinion struct {
 	Err         error
 }
 
-// A live database changes while it is read twice. RocksDB changes what is live
-// some times in a minute under load, and a look and an answer take milliseconds.
-const (
-	consultations = 5
-	consultPause  = 50 * time.Millisecond
-)
+// consultations is how often a live database is asked about that changes
+// meanwhile. There is no pause between a look and the request after it: it
+// would only make the look older.
+const consultations = 10
 
 // Consult asks RocksDB about a database and compares. Where they differ, again
 // is called for a fresh look, which is nil if the database is gone: a
 // difference, and an error of RocksDB, counts only if the MANIFEST is still the
 // one that our reader had read before RocksDB did. Otherwise it is asked anew.
 func (c *Client) Consult(ctx context.Context, db *store.Database, w What, again func() *store.Database) Opinion {
-	for attempt := range consultations {
-		if attempt > 0 {
-			timer := time.NewTimer(consultPause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return Opinion{Err: fmt.Errorf("ask RocksDB: %w", ctx.Err())}
-			}
-		}
+	for range consultations {
 		a, err := c.Ask(ctx, db, w)
 		var differences []Difference
 		if err == nil {

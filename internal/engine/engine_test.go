@@ -296,6 +296,23 @@ func TestCallerGivesUp(t *testing.T) {
 	well(t, c, "/state/b")
 }
 
+// TestStuckProcess: as long as one does not end, none other is started.
+func TestStuckProcess(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	release := engine.Haunt(c)
+	for range 2 {
+		if _, err := ask(t, c, "/state/a"); err == nil || err.Kind != engine.Stuck || !strings.Contains(err.Error(), "4711") || !err.AboutEngine() {
+			t.Errorf("%v", err)
+		}
+	}
+	if engine.Pid(c) != 0 {
+		t.Error("another one was started")
+	}
+	release()
+	well(t, c, "/state/a")
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	c := fake(t, "good")

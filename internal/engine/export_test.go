@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"time"
 )
 
@@ -18,6 +20,13 @@ func (o *Options) Clock(now func() time.Time) { o.now = now }
 
 // NoPause lets a child follow another at once.
 func (o *Options) NoPause() { o.pause = func(int) time.Duration { return 0 } }
+
+// Haunt leaves a killed process that does not end until release is called.
+func Haunt(c *Client) (release func()) {
+	p := &process{cmd: &exec.Cmd{Process: &os.Process{Pid: 4711}}, ended: make(chan struct{})}
+	c.zombie = p
+	return func() { close(p.ended) }
+}
 
 // Pid of the child, 0 if there is none.
 func Pid(c *Client) int {
