@@ -70,8 +70,8 @@ type Options struct {
 	Deadline time.Duration
 	Memory   uint64 // bytes
 
-	args  []string // for tests: a child that is none
-	env   []string
+	// For tests.
+	env   []string // of the child, beside what it gets
 	now   func() time.Time
 	pause func(int) time.Duration
 }

@@ -165,7 +165,7 @@ func launch(o *Options) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("path of the engine: %w", err)
 	}
-	cmd := exec.Command(program, o.args...)
+	cmd := exec.Command(program)
 	cmd.Env = append([]string{child.MemoryEnv + "=" + strconv.FormatUint(o.Memory, 10)}, o.env...)
 	cmd.Dir = string(filepath.Separator) // keeps no directory of the volume busy
 	// A group of its own: a Ctrl-C in the terminal is the sidecar's.
