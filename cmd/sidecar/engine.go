@@ -3,10 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
+	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/engine"
+	"streams-sidecar/internal/event"
+	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/server"
+	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
@@ -30,10 +37,45 @@ func (f *engineFlags) program() (string, error) {
 	return filepath.Join(filepath.Dir(self), engineName), nil
 }
 
-// consult asks RocksDB about every database that there is, and gives the
+// consultant gives what has RocksDB asked again and again, nil if it is not to
+// be; end ends the process that is asked.
+func (c *runCmd) consultant(watch *probe.Probe, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
+	if c.EngineInterval == 0 {
+		return nil, func() {}, nil
+	}
+	program, err := c.program()
+	if err != nil {
+		return nil, nil, err
+	}
+	client := engine.New(engine.Options{Program: program})
+	return consult.New(consult.Config{
+		Engine: client,
+		Picture: func() []*store.StateDir {
+			if s := watch.Snapshot(); s != nil {
+				return s.StateDirs
+			}
+			return nil
+		},
+		Volumes: vs,
+		// A close needs the volume and the cores for itself.
+		Quiet:  func() bool { return gate.State().Phase == shutdown.PhaseDraining },
+		Every:  time.Duration(c.EngineInterval),
+		Events: events,
+	}), client.Close, nil
+}
+
+// admin is the handler of that listener; a nil consultant is none.
+func admin(watch *probe.Probe, gate *shutdown.Gate, rocks *consult.Consultant) http.Handler {
+	if rocks == nil {
+		return server.Admin(watch, gate, nil)
+	}
+	return server.Admin(watch, gate, rocks)
+}
+
+// consultAll asks RocksDB about every database that there is, and gives the
 // opinions by the path of each. dirs are brought up to date where a database
 // has changed meanwhile. The error says that the engine cannot be used at all.
-func consult(ctx context.Context, c *engine.Client, vs []*volume.Volume, dirs []*store.StateDir) (version string, opinions map[string]engine.Opinion, err error) {
+func consultAll(ctx context.Context, c *engine.Client, vs []*volume.Volume, dirs []*store.StateDir) (version string, opinions map[string]engine.Opinion, err error) {
 	if version, err = c.Version(ctx); err != nil {
 		return "", nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/run"
 
+	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/metrics"
 	"streams-sidecar/internal/probe"
@@ -32,7 +33,9 @@ type runCmd struct {
 	PrestopStall           span          `default:"30s" env:"SIDECAR_PRESTOP_STALL" placeholder:"TIME" help:"A preStop call is answered when nothing has moved for so long (${default})."`
 	PrestopTokenFile       string        `env:"SIDECAR_PRESTOP_TOKEN_FILE" placeholder:"FILE" help:"Holds the token that a preStop call must carry in X-Sidecar-Token to cause a close. Without it a call only observes."`
 	triggers               `prefix:"prestop-" embed:""`
-	StopTimeout            span `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
+	engineFlags
+	EngineInterval span `default:"1m" env:"SIDECAR_ENGINE_INTERVAL" placeholder:"TIME" help:"How often RocksDB itself is asked about a store that changes, in a process of its own; 0 for never (${default})."`
+	StopTimeout    span `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
 }
 
 // closeGrace is how long running requests may take to end.
@@ -70,15 +73,20 @@ func (c *runCmd) Run(s *streams) error {
 	}
 	gateConfig.Volumes, gateConfig.Snapshot, gateConfig.Events = vs, watch.Snapshot, &events
 	gate := shutdown.NewGate(gateConfig)
+	rocks, endRocks, err := c.consultant(watch, vs, gate, &events)
+	if err != nil {
+		return err
+	}
+	defer endRocks()
 	scrape := metrics.Handler(metrics.Config{
 		Version: version, GoVersion: runtime.Version(), StateDirs: len(paths),
-		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate, paths) },
+		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate, paths) }, RocksDB: rocks,
 	})
 
 	listeners, err := open([]server.Config{
 		{Name: "metrics", Flag: "--listen", Address: c.Listen, Handler: server.Metrics(scrape),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
-		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: server.Admin(watch, gate),
+		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: admin(watch, gate, rocks),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
 		// Never with the web config: the kubelet can do neither well.
 		{Name: "hook", Flag: "--hook-listen", Address: c.HookListen, Handler: server.Hook(watch, gate),
@@ -102,7 +110,7 @@ func (c *runCmd) Run(s *streams) error {
 		uid: os.Getuid(), snapshot: watch.Snapshot, to: &events, last: func() []shutdown.LastShutdown { return gate.State().Last },
 		prestop: newPrestopAdvice(&gateConfig, c.PrestopTokenFile),
 	}
-	a := running{watch: watch, gate: gate, adviser: &adviser, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
+	a := running{watch: watch, gate: gate, adviser: &adviser, rocks: rocks, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
 	err = a.serve(s.ctx)
 	if err != nil {
 		a.reason = err.Error()
@@ -113,8 +121,9 @@ func (c *runCmd) Run(s *streams) error {
 
 // Bounds of what can be asked for.
 const (
-	shortestStall = 2 * time.Second
-	longestWait   = 7 * 24 * time.Hour
+	shortestStall    = 2 * time.Second
+	shortestInterval = time.Second
+	longestWait      = 7 * 24 * time.Hour
 )
 
 func (c *runCmd) check() error {
@@ -130,6 +139,9 @@ func (c *runCmd) check() error {
 	if max(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)) > longestWait {
 		return usageError(fmt.Sprintf("--prestop-timeout and --termination-grace-period can be at most %v", longestWait))
 	}
+	if c.EngineInterval != 0 && time.Duration(c.EngineInterval) < shortestInterval {
+		return usageError(fmt.Sprintf("--engine-interval=%v: at least %v, or 0 for never", time.Duration(c.EngineInterval), shortestInterval))
+	}
 	if c.StopTimeout < 0 {
 		return usageError("--stop-timeout cannot be negative")
 	}
@@ -141,6 +153,7 @@ type running struct {
 	watch     *probe.Probe
 	gate      *shutdown.Gate
 	adviser   *adviser
+	rocks     *consult.Consultant // nil if RocksDB itself is not asked
 	listeners []*server.Listener
 	events    event.Sink
 	limit     time.Duration // how long it goes on for an application
@@ -159,6 +172,9 @@ func (r *running) serve(told context.Context) error {
 	g.Add(func() error { return r.watch.Run(alive) }, func(error) { end() })
 	g.Add(func() error { return r.gate.Run(alive) }, func(error) { end() })
 	g.Add(func() error { r.adviser.run(alive); return nil }, func(error) { end() })
+	if r.rocks != nil {
+		g.Add(func() error { return r.rocks.Run(alive) }, func(error) { end() })
+	}
 	for _, l := range r.listeners {
 		g.Add(l.Serve, func(error) { l.Stop(closeGrace) })
 	}

@@ -66,9 +66,12 @@ func look(s *streams, rocks *engine.Client, vs []*volume.Volume, dirs []*store.S
 	if rocks == nil {
 		return report.New(dirs)
 	}
-	version, opinions, err := consult(s.ctx, rocks, vs, dirs)
+	version, opinions, err := consultAll(s.ctx, rocks, vs, dirs)
 	doc := report.New(dirs) // after it, because it brings dirs up to date
-	doc.AddOpinions(dirs, version, err, opinions)
+	doc.AddOpinions(dirs, version, err, func(db *store.Database) (engine.Opinion, bool) {
+		o, ok := opinions[db.Path]
+		return o, ok
+	})
 	return doc
 }
 

@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
+	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
@@ -14,7 +16,30 @@ type Opinion struct {
 	Answer      *Answer
 	Differences []Difference
 	Err         error
+	At          time.Time // when it was asked
 }
+
+// Findings are what follows from it for the database: that RocksDB refuses it,
+// reads something else in it than we do, or fails on it each time.
+func (o *Opinion) Findings(path string) (out []finding.Finding) {
+	if e, ok := errors.AsType[*Error](o.Err); ok && e.Times >= failures {
+		out = append(out, finding.New(finding.RocksDBFails, path, finding.Expected("an answer"),
+			finding.Found("%s, %d times in a row", e.Detail, e.Times)))
+	}
+	for i, x := range o.Differences {
+		switch {
+		case x.Subject == Open:
+			out = append(out, finding.New(finding.RocksDBRefuses, path, finding.Expected("%s", x.Ours), finding.Found("%s", x.RocksDB)))
+		case i == 0: // the others are in the JSON
+			out = append(out, finding.New(finding.RocksDBDiffers, path,
+				finding.Expected("%s %s", x.Subject, x.Ours), finding.Found("%s; %d differences in all", x.RocksDB, len(o.Differences))))
+		}
+	}
+	return out
+}
+
+// failures in a row make a finding: one may be a slow volume's.
+const failures = 2
 
 // consultations is how often a live database is asked about that changes
 // meanwhile. There is no pause between a look and the request after it: it
@@ -27,25 +52,26 @@ const consultations = 10
 // one that our reader had read before RocksDB did. Otherwise it is asked anew.
 func (c *Client) Consult(ctx context.Context, db *store.Database, w What, again func() *store.Database) Opinion {
 	for range consultations {
+		at := c.o.now()
 		a, err := c.Ask(ctx, db, w)
 		var differences []Difference
 		if err == nil {
 			if differences = Compare(db, a, w); len(differences) == 0 {
-				return Opinion{Answer: a}
+				return Opinion{Answer: a, At: at}
 			}
 		} else if e, ok := errors.AsType[*Error](err); !ok || e.AboutEngine() {
-			return Opinion{Err: err}
+			return Opinion{Err: err, At: at}
 		}
 		now := again()
 		if now == nil {
-			return Opinion{Err: &Error{Kind: NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}}
+			return Opinion{Err: &Error{Kind: NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}, At: at}
 		}
 		if err != nil && (Fit(db) != "") == (Fit(now) != "") || err == nil && sameState(db, now) {
-			return Opinion{Answer: a, Differences: differences, Err: err}
+			return Opinion{Answer: a, Differences: differences, Err: err, At: at}
 		}
 		db = now
 	}
-	return Opinion{Err: &Error{Kind: Moving, Path: volume.Text(db.Path)}}
+	return Opinion{Err: &Error{Kind: Moving, Path: volume.Text(db.Path)}, At: c.o.now()}
 }
 
 // sameState says that two looks have found the same MANIFEST, and with it the
@@ -54,4 +80,23 @@ func sameState(a, b *store.Database) bool {
 	sa, ia, oka := a.Manifest()
 	sb, ib, okb := b.Manifest()
 	return oka && okb && a.DirID == b.DirID && ia.Name == ib.Name && ia.ID() == ib.ID() && ia.Size == ib.Size && sa.Edits == sb.Edits
+}
+
+// Trouble is the finding that follows from an error about the engine as a whole,
+// none from any other.
+func Trouble(err error) []finding.Finding {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return nil
+	}
+	code, ok := map[Kind]finding.Code{Missing: finding.EngineMissing, Broken: finding.EngineBroken,
+		Incompatible: finding.EngineIncompatible, Stuck: finding.EngineStuck}[e.Kind]
+	if !ok {
+		return nil
+	}
+	var found []finding.Detail
+	if why := e.why(); why != "" {
+		found = append(found, finding.Found("%s", why))
+	}
+	return []finding.Finding{finding.New(code, e.Path, found...)}
 }

@@ -35,10 +35,10 @@ const (
 	MaxWAL = 16 << 20
 
 	startDeadline = 15 * time.Second // the library is 15 MB, on a cold volume
-	setAsideFor   = time.Hour
-	// setAsideAtLeast holds even if the database changes meanwhile, as a live
-	// one does all the time.
-	setAsideAtLeast = time.Minute
+	// A database is set aside for a moment after the first failure, which may be
+	// a slow volume's, and for long after the next.
+	setAsideFor     = time.Hour
+	setAsideAtLeast = time.Minute // even if the database changes meanwhile, as a live one does all the time
 )
 
 // byteWise is the comparator of every database of Kafka Streams, and RocksDB's
@@ -103,7 +103,16 @@ type setAside struct {
 	id          volume.ID
 	fingerprint uint64
 	since       time.Time
+	times       int // that it has failed in a row
 	why         string
+}
+
+// until when it is not asked, if nothing changes in it.
+func (a *setAside) until() time.Time {
+	if a.times < 2 {
+		return a.since.Add(setAsideAtLeast)
+	}
+	return a.since.Add(setAsideFor)
 }
 
 // New gives a client. No child is started before there is something to ask.
@@ -216,10 +225,10 @@ func (c *Client) isAside(s subject) error {
 	if !ok {
 		return nil
 	}
-	age := c.o.now().Sub(a.since)
+	now := c.o.now()
 	same := a.id == s.id && a.fingerprint == s.fingerprint
-	if age < setAsideAtLeast || same && age < setAsideFor {
-		return &Error{Kind: SetAside, Path: volume.Text(s.path), Detail: a.why, Until: a.since.Add(setAsideFor)}
+	if now.Sub(a.since) < setAsideAtLeast || same && now.Before(a.until()) {
+		return &Error{Kind: SetAside, Path: volume.Text(s.path), Detail: a.why, Times: a.times, Until: a.until()}
 	}
 	return nil
 }
@@ -227,7 +236,7 @@ func (c *Client) isAside(s subject) error {
 func (c *Client) setAside(s subject, err *Error) {
 	now := c.o.now()
 	for path, a := range c.aside { // those of stores that are gone
-		if now.Sub(a.since) > 2*setAsideFor {
+		if now.Sub(a.since) > 24*setAsideFor {
 			delete(c.aside, path)
 		}
 	}
@@ -235,7 +244,12 @@ func (c *Client) setAside(s subject, err *Error) {
 	if err.Detail != "" {
 		why += ": " + err.Detail
 	}
-	c.aside[s.path] = setAside{s.id, s.fingerprint, now, why}
+	before := c.aside[s.path]
+	if before.id != s.id { // another directory, made anew
+		before.times = 0
+	}
+	err.Times = before.times + 1
+	c.aside[s.path] = setAside{s.id, s.fingerprint, now, err.Times, why}
 }
 
 // take waits for the turn.

@@ -199,6 +199,8 @@ func TestSetAside(t *testing.T) {
 		{0, 1, engine.Died},
 		{0, 1, engine.SetAside},
 		{59 * time.Second, 2, engine.SetAside},
+		{time.Second, 1, engine.Died}, // once may be a slow volume's
+		{59 * time.Second, 2, engine.SetAside},
 		{time.Second, 1, engine.SetAside},
 		{0, 2, engine.Died},
 		{59 * time.Minute, 2, engine.SetAside},

@@ -47,6 +47,8 @@ type Error struct {
 	Path string // of the program, or of the database
 	// Detail for a person: what is missing, what the child wrote last.
 	Detail string
+	// Times that the database has made a child hang or die in a row.
+	Times int
 	// Until when a database is set aside, if nothing changes in it before.
 	Until time.Time
 	// Err is the cause, if it is one of Go's.
@@ -80,13 +82,20 @@ func (e *Error) Error() string {
 	case SetAside:
 		s += ": not asked again before " + e.Until.UTC().Format(time.RFC3339) + " or a change"
 	}
-	if e.Detail != "" {
-		s += ": " + e.Detail
-	}
-	if e.Err != nil {
-		s += fmt.Sprintf(": %v", e.Err)
+	if why := e.why(); why != "" {
+		s += ": " + why
 	}
 	return s
+}
+
+func (e *Error) why() string {
+	switch {
+	case e.Err == nil:
+		return e.Detail
+	case e.Detail == "":
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %v", e.Detail, e.Err)
 }
 
 // Unwrap gives the cause.

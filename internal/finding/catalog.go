@@ -38,6 +38,15 @@ const (
 	OptionsUnparsed      Code = "options-unparsed"
 	FormatNewer          Code = "format-newer"
 	CompressedNotDecoded Code = "compressed-not-decoded"
+
+	// About RocksDB itself, asked in a process of its own.
+	EngineMissing      Code = "engine-missing"
+	EngineBroken       Code = "engine-broken"
+	EngineIncompatible Code = "engine-incompatible"
+	EngineStuck        Code = "engine-stuck"
+	RocksDBRefuses     Code = "rocksdb-refuses"
+	RocksDBDiffers     Code = "rocksdb-differs"
+	RocksDBFails       Code = "rocksdb-fails"
 )
 
 var catalog = map[Code]Kind{
@@ -136,4 +145,26 @@ var catalog = map[Code]Kind{
 	CompressedNotDecoded: {Info,
 		"A block that would have to be read is compressed, and this version does not decompress; the values in it are absent.",
 		"Nothing needs to be done."},
+
+	EngineMissing: {Warning,
+		"The program that asks RocksDB itself is not there; everything works but what only RocksDB can say.",
+		"Put sidecar-engine and librocksdb.so beside the sidecar, as its image has them, or say with --engine where they are; --engine-interval=0 does without."},
+	EngineBroken: {Warning,
+		"The program that asks RocksDB itself does not start; everything works but what only RocksDB can say.",
+		"The evidence has its first words: most often librocksdb.so is missing beside it, or is one for another machine."},
+	EngineIncompatible: {Warning,
+		"The program that asks RocksDB itself, or its library, is not of this version of the sidecar; everything works but what only RocksDB can say.",
+		"Take sidecar, sidecar-engine and librocksdb.so from the same build."},
+	EngineStuck: {Warning,
+		"The process that asks RocksDB was killed and does not end, most likely because the volume does not answer; no other one is started meanwhile.",
+		"Look at the volume."},
+	RocksDBRefuses: {Unreadable,
+		"The sidecar's own reader finds nothing wrong, and RocksDB itself does not open this database or does not read what was asked; seen twice, with the files unchanged.",
+		"Keep a copy of the store before the application starts: it will get the same error from RocksDB, unless it has the store open already."},
+	RocksDBDiffers: {Warning,
+		"RocksDB itself reads something else in this database than the sidecar's own reader does; seen twice, with the files unchanged.",
+		"Trust neither figure, and report it with the output of `sidecar status --with-engine --output=json`: one of the two has a defect."},
+	RocksDBFails: {Unreadable,
+		"RocksDB itself hung or died each time that it was asked about this database, in a process of its own.",
+		"Keep a copy of the store before the application starts: opening it will most likely do the same to the application."},
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 
+	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/probe"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	StateDirs int
 	Source    Source
 	Prestop   func() Prestop
+	// RocksDB has what RocksDB itself says; nil if it is not asked.
+	RocksDB *consult.Consultant
 }
 
 // NewRegistry gives a registry with everything but the mirrored series.
@@ -51,6 +54,9 @@ func NewRegistry(cfg Config) *prometheus.Registry {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newGate(cfg.Prestop, cfg.StateDirs > 1),
 	)
+	if cfg.RocksDB != nil {
+		reg.MustRegister(newEngine(cfg.RocksDB))
+	}
 	return reg
 }
 
@@ -100,7 +106,7 @@ func Handler(cfg Config) http.Handler {
 			}
 		}
 		open := format.FormatType() == expfmt.TypeOpenMetrics
-		if writeState(out, cfg.Source(), cfg.StateDirs > 1, open) != nil {
+		if writeState(out, cfg.Source(), cfg.RocksDB, cfg.StateDirs > 1, open) != nil {
 			return
 		}
 		if c, ok := enc.(expfmt.Closer); ok {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
@@ -176,6 +177,23 @@ var families = []family{
 		})},
 	{"rocksdb_wal_enabled", false, "1 once bytes were seen in a write-ahead log, 0 after a flush during which it stayed empty, absent until then.",
 		stores(func(p *page, s *store.Store) { p.maybe(s.WALEnabled) })},
+
+	{"rocksdb_estimate_num_keys", false, "Keys, as RocksDB itself estimates them from the flushed state, all column families together.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.EstimateNumKeys) })},
+	{"rocksdb_estimate_live_data_size_bytes", false, "Bytes of live data, as RocksDB itself estimates them from the flushed state.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.EstimateLiveDataSize) })},
+	{"rocksdb_table_entries", false, "Entries in the live tables with their tombstones, from RocksDB itself.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.Entries) })},
+	{"rocksdb_table_deletions", false, "Tombstones in the live tables, from RocksDB itself.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.Deletions) })},
+	{"rocksdb_num_blob_files", false, "Live blob files, from RocksDB itself; stock Kafka Streams has none.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.BlobFiles) })},
+	{"rocksdb_live_blob_file_size_bytes", false, "Bytes of live blob files, from RocksDB itself.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.LiveBlobSize) })},
+	{"rocksdb_live_blob_file_garbage_size_bytes", false, "Bytes of garbage in live blob files, from RocksDB itself.",
+		opinions(func(p *page, t *consult.Total) { p.known(t.LiveBlobGarbage) })},
+	{"kstreams_store_rocksdb_timestamp_seconds", false, "When RocksDB itself was asked about this store, of several segments the longest ago; absent as long as there is no answer.",
+		opinions(func(p *page, t *consult.Total) { p.nanos(t.At.UnixNano()) })},
 }
 
 // usage, stores and manifests give the write function of a metric that has one
@@ -212,6 +230,17 @@ func manifests(value func(*page, *store.Store)) func(*page) {
 	}
 }
 
+func opinions(value func(*page, *consult.Total)) func(*page) {
+	return func(p *page) {
+		for i := range p.stores {
+			if t := p.stores[i].total; t != nil {
+				p.at(&p.stores[i].place)
+				value(p, t)
+			}
+		}
+	}
+}
+
 // place is the labels of an application, task or store, rendered once: before
 // is application_id, after is what sorts behind labels such as kind and level.
 type place struct{ before, after string }
@@ -228,6 +257,7 @@ type (
 	storeRow struct {
 		place
 		store *store.Store
+		total *consult.Total // nil if RocksDB has given no answer
 	}
 )
 
@@ -244,6 +274,7 @@ type page struct {
 	samples int // of the current family
 
 	snap   *probe.Snapshot
+	rocks  *consult.Consultant // nil if RocksDB is not asked
 	apps   []appRow
 	tasks  []taskRow
 	stores []storeRow
@@ -252,11 +283,11 @@ type page struct {
 const block = 32 << 10
 
 // writeState renders the picture; nothing if there is none yet.
-func writeState(out io.Writer, snap *probe.Snapshot, byDir, openMetrics bool) error {
+func writeState(out io.Writer, snap *probe.Snapshot, rocks *consult.Consultant, byDir, openMetrics bool) error {
 	if snap == nil {
 		return nil
 	}
-	p := &page{out: out, buf: make([]byte, 0, block+4<<10), snap: snap}
+	p := &page{out: out, buf: make([]byte, 0, block+4<<10), snap: snap, rocks: rocks}
 	p.rows(byDir)
 	for i := range families {
 		p.family(&families[i], openMetrics)
@@ -286,12 +317,19 @@ func (p *page) rows(byDir bool) {
 					// a finding.
 					twice := slices.ContainsFunc(t.Stores[:i], func(o *store.Store) bool { return o.Name == s.Name })
 					if s.Verdict != store.Empty && !twice {
-						p.stores = append(p.stores, storeRow{place{before, dir + "," + label("store", volume.Text(s.Name)) + task}, s})
+						p.stores = append(p.stores, storeRow{place{before, dir + "," + label("store", volume.Text(s.Name)) + task}, s, p.total(s)})
 					}
 				}
 			}
 		}
 	}
+}
+
+func (p *page) total(s *store.Store) *consult.Total {
+	if p.rocks == nil {
+		return nil
+	}
+	return p.rocks.Total(s)
 }
 
 func (p *page) family(f *family, openMetrics bool) {
@@ -397,6 +435,12 @@ func (p *page) truth(b bool) {
 func (p *page) maybe(b *bool) {
 	if b != nil {
 		p.truth(*b)
+	}
+}
+
+func (p *page) known(v *uint64) {
+	if v != nil {
+		p.uint(*v)
 	}
 }
 

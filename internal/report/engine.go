@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"streams-sidecar/internal/engine"
+	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
@@ -18,13 +20,16 @@ type Engine struct {
 	RocksDB string `json:"rocksdb,omitempty"` // version of the library
 	Reason  string `json:"reason,omitempty"`
 	Error   string `json:"error,omitempty"`
+	// Findings about the engine itself; those about a store are with it.
+	Findings []finding.Finding `json:"findings"`
 }
 
 // Opinion is what RocksDB itself says of a store. The figures are summed over
 // segments as those of the store are, and absent unless every database was
 // asked and opened.
 type Opinion struct {
-	Asked        int               `json:"asked"` // databases
+	AsOf         *time.Time        `json:"as_of,omitempty"` // the longest ago, of all databases
+	Asked        int               `json:"asked"`           // databases
 	LastSequence *uint64           `json:"last_sequence,omitempty"`
 	Families     []EstimatedFamily `json:"column_families,omitempty"`
 	Offsets      []CheckpointEntry `json:"offsets,omitempty"`
@@ -56,20 +61,22 @@ type Unasked struct {
 	Text   string `json:"text"`
 }
 
-// AddOpinions adds what RocksDB says: version of its library, or why the engine
-// cannot be used at all, and the opinions by the path of each database. dirs
-// are those that the document was made from.
-func (d *Document) AddOpinions(dirs []*store.StateDir, version string, err error, opinions map[string]engine.Opinion) {
-	d.Engine = &Engine{RocksDB: volume.Text(version)}
+// Opinions gives RocksDB's opinion of a database, if there is one.
+type Opinions func(*store.Database) (engine.Opinion, bool)
+
+// AddOpinions adds what RocksDB says, with the findings that follow from it:
+// version of its library, or why the engine cannot be used at all, and the
+// opinion of each database. dirs are those that the document was made from.
+func (d *Document) AddOpinions(dirs []*store.StateDir, version string, err error, opinions Opinions) {
+	d.Engine = &Engine{RocksDB: volume.Text(version), Findings: findings(engine.Trouble(err))}
 	if err != nil {
 		d.Engine.Reason, d.Engine.Error = reasonOf(err), err.Error()
-		return
 	}
 	for i, s := range dirs {
 		for j, a := range s.Applications {
 			for k, t := range a.Tasks {
 				for l, st := range t.Stores {
-					d.StateDirs[i].Applications[j].Tasks[k].Stores[l].RocksDB = opinion(st, opinions)
+					d.StateDirs[i].Applications[j].Tasks[k].Stores[l].addOpinion(st, opinions)
 				}
 			}
 		}
@@ -83,18 +90,38 @@ func reasonOf(err error) string {
 	return "interrupted"
 }
 
-// opinion is nil for a store in which there is no database at all.
-func opinion(s *store.Store, opinions map[string]engine.Opinion) *Opinion {
+// addOpinion adds nothing to a store about which RocksDB was not to be asked yet.
+func (out *Store) addOpinion(s *store.Store, opinions Opinions) {
+	o, found := opinion(s, opinions)
+	if o == nil {
+		return
+	}
+	out.RocksDB = o
+	// A copy: the list belongs to the picture.
+	out.Findings = append(slices.Clip(out.Findings), found...)
+}
+
+func opinion(s *store.Store, opinions Opinions) (*Opinion, []finding.Finding) {
 	out := &Opinion{Differences: []Difference{}, NotAsked: []Unasked{}}
 	var answers []*engine.Answer
-	databases := 0
+	var found []finding.Finding
+	databases, known := 0, 0
 	for _, db := range s.Databases {
-		o, ok := opinions[db.Path]
-		if !ok {
+		if db.IsEmpty() {
 			continue
 		}
 		databases++
+		o, ok := opinions(db)
+		if !ok {
+			continue
+		}
+		known++
 		path := volume.Text(db.Path)
+		found = append(found, o.Findings(db.Path)...)
+		if !o.At.IsZero() && (out.AsOf == nil || o.At.Before(*out.AsOf)) {
+			at := o.At.UTC()
+			out.AsOf = &at
+		}
 		if o.Err != nil {
 			out.NotAsked = append(out.NotAsked, Unasked{path, reasonOf(o.Err), o.Err.Error()})
 			continue
@@ -107,13 +134,13 @@ func opinion(s *store.Store, opinions map[string]engine.Opinion) *Opinion {
 			answers = append(answers, o.Answer)
 		}
 	}
-	if databases == 0 {
-		return nil
+	if known == 0 {
+		return nil, nil
 	}
 	if len(answers) == databases {
 		out.sum(answers)
 	}
-	return out
+	return out, found
 }
 
 func (o *Opinion) sum(answers []*engine.Answer) {
@@ -285,7 +312,9 @@ func (p *printer) engine(d *Document) {
 	p.line("")
 	if d.Engine.Error != "" {
 		p.line("ROCKSDB could not be asked (%s)", d.Engine.Reason)
-		wrap(p, "    ", d.Engine.Error)
+		if len(d.Engine.Findings) == 0 { // else they tell more
+			wrap(p, "    ", d.Engine.Error)
+		}
 		return
 	}
 	differences, unasked := 0, 0
@@ -329,4 +358,32 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// OpinionCount is how many of the stores RocksDB has given an opinion of, and
+// of how many of these it differs.
+type OpinionCount struct{ Stores, Of, Differing int }
+
+// Opinions counts. Stores without a database do not count.
+func (d *Document) Opinions() (n OpinionCount) {
+	for i := range d.StateDirs {
+		for j := range d.StateDirs[i].Applications {
+			for k := range d.StateDirs[i].Applications[j].Tasks {
+				for _, s := range d.StateDirs[i].Applications[j].Tasks[k].Stores {
+					if s.Verdict != string(store.Empty) {
+						n.Of++
+					}
+				}
+			}
+		}
+	}
+	d.eachOpinion(func(_ string, o *Opinion) {
+		if o.LastSequence != nil {
+			n.Stores++
+		}
+		if len(o.Differences) > 0 {
+			n.Differing++
+		}
+	})
+	return n
 }

@@ -47,7 +47,10 @@ func withOpinions(t *testing.T, version, name string, err error, opinion func(*s
 		}
 	})
 	doc := report.New(dirs)
-	doc.AddOpinions(dirs, "10.10.1", err, opinions)
+	doc.AddOpinions(dirs, "10.10.1", err, func(db *store.Database) (engine.Opinion, bool) {
+		o, ok := opinions[db.Path]
+		return o, ok
+	})
 	validate(t, version+"/"+name, schema(t, "state.schema.json"), doc)
 	return doc
 }

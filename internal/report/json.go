@@ -17,7 +17,8 @@ import (
 // Document is the whole answer of `status --output=json` and of /api/v1/state.
 type Document struct {
 	StateDirs []StateDir `json:"state_dirs"`
-	// Engine only of status --with-engine.
+	// Engine only where RocksDB itself is asked: by the agent, and by status
+	// --with-engine.
 	Engine *Engine `json:"engine,omitempty"`
 }
 
@@ -81,7 +82,7 @@ type Store struct {
 	Offsets   []Offset          `json:"offsets"`
 	Closed    string            `json:"closed,omitempty"`
 	WAL       WAL               `json:"wal"`
-	RocksDB   *Opinion          `json:"rocksdb,omitempty"` // only of status --with-engine
+	RocksDB   *Opinion          `json:"rocksdb,omitempty"` // only where RocksDB itself was asked
 	Findings  []finding.Finding `json:"findings"`
 }
 
@@ -269,6 +270,9 @@ func (d *Document) each(f func(where string, fd *finding.Finding)) {
 		for i := range fs {
 			f(where, &fs[i])
 		}
+	}
+	if d.Engine != nil {
+		all("RocksDB", d.Engine.Findings)
 	}
 	for i := range d.StateDirs {
 		sd := &d.StateDirs[i]

@@ -3,6 +3,7 @@ package report
 import (
 	"time"
 
+	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/rocksfile/manifest"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
@@ -35,6 +36,60 @@ type Database struct {
 	InUse          *bool     `json:"in_use,omitempty"`
 	HolderPID      int       `json:"holder_pid,omitempty"`
 	Manifest       *Manifest `json:"manifest,omitempty"`
+	// RocksDB is what RocksDB itself said of it; absent if it was not asked.
+	RocksDB *DatabaseOpinion `json:"rocksdb,omitempty"`
+}
+
+// DatabaseOpinion is what RocksDB itself says of one database. Reason and Error
+// say why there is nothing else.
+type DatabaseOpinion struct {
+	AsOf         *time.Time      `json:"as_of,omitempty"`
+	Reason       string          `json:"reason,omitempty"`
+	Error        string          `json:"error,omitempty"`
+	LastSequence *uint64         `json:"last_sequence,omitempty"`
+	Families     []FamilyOpinion `json:"column_families,omitempty"`
+}
+
+// FamilyOpinion is one column family of a DatabaseOpinion. Properties are by
+// their names without "rocksdb.", each in its own unit. Stats is the text of
+// rocksdb.stats; every counter in it is that of the reader.
+type FamilyOpinion struct {
+	Name       string            `json:"name"`
+	Entries    *uint64           `json:"entries,omitempty"`
+	Deletions  *uint64           `json:"deletions,omitempty"`
+	Properties map[string]uint64 `json:"properties"`
+	Stats      string            `json:"stats,omitempty"`
+}
+
+// AddOpinions adds what RocksDB says of the store and of each of its databases.
+func (d *StoreDetail) AddOpinions(s *store.Store, opinions Opinions) {
+	d.Store.addOpinion(s, opinions)
+	for i, db := range s.Databases {
+		if o, ok := opinions(db); ok {
+			d.Databases[i].RocksDB = databaseOpinion(&o)
+		}
+	}
+}
+
+func databaseOpinion(o *engine.Opinion) *DatabaseOpinion {
+	out := &DatabaseOpinion{}
+	if !o.At.IsZero() {
+		at := o.At.UTC()
+		out.AsOf = &at
+	}
+	switch {
+	case o.Err != nil:
+		out.Reason, out.Error = reasonOf(o.Err), o.Err.Error()
+	case o.Answer.Error != "":
+		out.Reason, out.Error = "refused", volume.Text(o.Answer.Error)
+	default:
+		out.LastSequence = &o.Answer.LastSequence
+		for i := range o.Answer.Families {
+			f := &o.Answer.Families[i]
+			out.Families = append(out.Families, FamilyOpinion{volume.Text(string(f.Name)), f.Entries, f.Deletions, f.Properties, f.Stats})
+		}
+	}
+	return out
 }
 
 // Manifest is one MANIFEST and the state that it tells.

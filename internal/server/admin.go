@@ -25,9 +25,10 @@ const (
 	turnTimeout = 5 * time.Second
 )
 
-// Admin is the listener for people and tools.
-func Admin(p Prober, g Stater) http.Handler {
-	a := &admin{prober: p, gate: g}
+// Admin is the listener for people and tools. c is nil if RocksDB itself is not
+// asked.
+func Admin(p Prober, g Stater, c Consultant) http.Handler {
+	a := &admin{prober: p, gate: g, rocks: c, asking: make(chan struct{}, 1)}
 	r := chi.NewRouter()
 	r.Use(atMost(maxRequests, turnTimeout, func(w http.ResponseWriter, req *http.Request) {
 		fail(w, req, http.StatusServiceUnavailable, "too many requests at the same time")
@@ -78,6 +79,8 @@ func fail(w http.ResponseWriter, req *http.Request, status int, text string) {
 type admin struct {
 	prober Prober
 	gate   Stater
+	rocks  Consultant
+	asking chan struct{} // lets one request at a time wait for RocksDB
 	// The forms of the whole picture.
 	json, text, html rendered
 	// making lets one form of a store be made at a time: a store can have
@@ -130,7 +133,7 @@ func (a *admin) answer(w http.ResponseWriter, req *http.Request, r *rendered, co
 
 func (a *admin) stateJSON(w http.ResponseWriter, req *http.Request) {
 	a.answer(w, req, &a.json, "application/json", func(to io.Writer, snap *probe.Snapshot) error {
-		return json.NewEncoder(to).Encode(report.New(snap.StateDirs))
+		return json.NewEncoder(to).Encode(a.document(snap))
 	})
 }
 
@@ -172,8 +175,12 @@ func (a *admin) storeJSON(w http.ResponseWriter, req *http.Request) {
 		writeJSON(w, p.status, p)
 		return
 	}
+	opinions, ok := a.opinionsFor(w, req, found.store)
+	if !ok {
+		return
+	}
 	a.making.Lock()
-	body, err := json.Marshal(found.detail(snap))
+	body, err := json.Marshal(found.detail(snap, opinions))
 	a.making.Unlock()
 	if err != nil {
 		fail(w, req, http.StatusInternalServerError, err.Error())
@@ -194,11 +201,18 @@ func (a *admin) storePage(w http.ResponseWriter, req *http.Request) {
 	if p != nil {
 		status, page, data = p.status, templates.Lookup("problem.html"), newProblemPage(req.URL, p)
 	}
+	var opinions report.Opinions
+	if p == nil {
+		var ok bool
+		if opinions, ok = a.opinionsFor(w, req, found.store); !ok {
+			return
+		}
+	}
 	body, err := func() ([]byte, error) {
 		a.making.Lock()
 		defer a.making.Unlock()
 		if p == nil {
-			data = newStorePage(found.detail(snap), req.URL)
+			data = newStorePage(found.detail(snap, opinions), req.URL, a.rocks != nil)
 		}
 		return execute(page, data)
 	}()

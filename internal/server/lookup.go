@@ -20,8 +20,12 @@ type found struct {
 	store *store.Store
 }
 
-func (f *found) detail(snap *probe.Snapshot) report.StoreDetail {
-	return report.NewStoreDetail(snap.At, f.dir, f.app, f.task, f.store)
+func (f *found) detail(snap *probe.Snapshot, opinions report.Opinions) report.StoreDetail {
+	d := report.NewStoreDetail(snap.At, f.dir, f.app, f.task, f.store)
+	if opinions != nil {
+		d.AddOpinions(f.store, opinions)
+	}
+	return d
 }
 
 // lookupProblem is why a store was not found; with several, Choices tells them

@@ -24,6 +24,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"running": report.Running,
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") },
 	"sst":     func(n uint64) string { return fmt.Sprintf("%06d.sst", n) },
+	"known":   known,
 }).ParseFS(pages, "pages/*.html"))
 
 // bytesOf is a size for people, of any of the types that reports have.
@@ -41,12 +42,20 @@ func bytesOf(n any) string {
 	return "-"
 }
 
+// known is a number that may be unknown.
+func known(n *uint64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatUint(*n, 10)
+}
+
 // statusText is the text form of the status page.
 func (a *admin) statusText(w io.Writer, snap *probe.Snapshot) error {
 	if _, err := fmt.Fprintf(w, "streams-sidecar, as of %s\n\n", snap.At.UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	doc := report.New(snap.StateDirs)
+	doc := a.document(snap)
 	if err := doc.WriteText(w); err != nil {
 		return err
 	}
@@ -69,6 +78,7 @@ type statusPage struct {
 	Dirs     []dirView
 	Findings []groupView
 	Gate     []string // sentences about the preStop gate
+	RocksDB  string   // a sentence about RocksDB itself, "" if it is not asked
 }
 
 type dirView struct {
@@ -97,7 +107,7 @@ type groupView struct {
 
 // statusHTML renders the status page.
 func (a *admin) statusHTML(w io.Writer, snap *probe.Snapshot) error {
-	doc := report.New(snap.StateDirs)
+	doc := a.document(snap)
 	page := statusPage{AsOf: snap.At, Mode: snap.Mode, ScanTook: snap.ScanTook.Round(time.Millisecond), Columns: report.Columns()}
 	for i := range doc.StateDirs {
 		d := dirView{StateDir: doc.StateDirs[i], UsedPercent: used(doc.StateDirs[i].FreeBytes, doc.StateDirs[i].SizeBytes)}
@@ -110,7 +120,7 @@ func (a *admin) statusHTML(w io.Writer, snap *probe.Snapshot) error {
 		}
 		page.Dirs = append(page.Dirs, d)
 	}
-	page.Findings, page.Gate = newGroups(doc.Groups()), a.gateLines(snap)
+	page.Findings, page.Gate, page.RocksDB = newGroups(doc.Groups()), a.gateLines(snap), a.rocksLine(&doc)
 	return templates.ExecuteTemplate(w, "status.html", page)
 }
 
@@ -154,6 +164,7 @@ const maxTables = 1000
 type storePage struct {
 	report.StoreDetail
 	JSON      string // link
+	Stats     string // link to the page with the statistics, "" if RocksDB is not asked
 	Databases []databaseView
 	Findings  []groupView
 	MoreSST   int // tables that are not shown
@@ -164,8 +175,12 @@ type databaseView struct {
 	Families []report.ManifestFamily // with the tables that are shown
 }
 
-func newStorePage(d report.StoreDetail, u *url.URL) storePage {
+func newStorePage(d report.StoreDetail, u *url.URL, asked bool) storePage {
 	page := storePage{StoreDetail: d, JSON: storeURL(storeAPI, d.Application, d.Task, d.Store.Name, u.Query())}
+	if q := u.Query(); asked {
+		q.Set(statsQuery, "1")
+		page.Stats = storeURL(storePages, d.Application, d.Task, d.Store.Name, q)
+	}
 	left := maxTables
 	for i := range d.Databases {
 		v := databaseView{Database: d.Databases[i]}

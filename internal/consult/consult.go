@@ -1,0 +1,374 @@
+// Package consult has RocksDB itself asked about every database in the picture,
+// one after the other, again and again, and keeps the newest answers for the
+// metrics, the API and the status page.
+//
+// It knows when to ask: seldom what does not change, never so often that the
+// child takes more than a twentieth of a core, and not while a preStop call
+// waits. How to ask is the engine's. Nobody who reads its answers waits for
+// RocksDB or for the volume, but who asks for the text of the statistics.
+package consult
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"streams-sidecar/internal/engine"
+	"streams-sidecar/internal/event"
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// DefaultEvery is how often a database that changes is asked about.
+const DefaultEvery = time.Minute
+
+const (
+	// share of a core, as its inverse, that RocksDB may take: after each
+	// request so many times its length is waited.
+	share = 20
+	// A pause is bounded: an answer that came at once must not be followed by a
+	// burst of others, and one that took long not by a standstill.
+	shortestPause = 40 * time.Millisecond
+	longestPause  = 2 * time.Second
+
+	statisticsTries = 5
+
+	turn = time.Second // how often the picture is looked at for what is due
+	// longestWait is how many times rarer a database is asked about that does
+	// not change.
+	longestWait = 16
+	// outdated is after how many times its interval an answer about a database
+	// that has changed since is no answer any more.
+	outdated = 3
+	retry    = 10 * time.Second // of an engine that cannot be asked at all
+)
+
+// Engine is what is asked: an [engine.Client].
+type Engine interface {
+	Version(ctx context.Context) (string, error)
+	Consult(ctx context.Context, db *store.Database, w engine.What, again func() *store.Database) engine.Opinion
+	Ask(ctx context.Context, db *store.Database, w engine.What) (*engine.Answer, error)
+	Restarts() uint64
+}
+
+// Config of a Consultant.
+type Config struct {
+	Engine Engine
+	// Picture gives the state directories as they were last seen, nil before
+	// the first look; Volumes has one for each of them, for a second look.
+	Picture func() []*store.StateDir
+	Volumes []*volume.Volume
+	// Quiet says that RocksDB is not to be asked now.
+	Quiet  func() bool
+	Every  time.Duration
+	Events event.Sink
+	Now    func() time.Time
+}
+
+// Consultant asks. Run does the work; the other methods are safe to call from
+// anywhere at any time.
+type Consultant struct {
+	cfg Config
+
+	mu       sync.RWMutex
+	version  string
+	err      error
+	asked    bool // whether the engine was tried at all
+	requests map[string]uint64
+	memory   map[string]*memory
+	slowest  time.Duration // the longest that any database has to wait for its turn
+}
+
+// memory of one database.
+type memory struct {
+	opinion     engine.Opinion
+	id          volume.ID
+	fingerprint uint64
+	unchanged   int // looks in a row that found it as it was
+	last        time.Time
+	findings    []finding.Finding
+}
+
+// New gives a Consultant that has asked nothing yet.
+func New(cfg Config) *Consultant {
+	if cfg.Every <= 0 {
+		cfg.Every = DefaultEvery
+	}
+	if cfg.Quiet == nil {
+		cfg.Quiet = func() bool { return false }
+	}
+	if cfg.Events == nil {
+		cfg.Events = event.Discard
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Consultant{cfg: cfg, requests: map[string]uint64{}, memory: map[string]*memory{}}
+	for _, o := range outcomes {
+		c.requests[o] = 0
+	}
+	return c
+}
+
+// State is what there is to say of the engine as a whole.
+type State struct {
+	Asked   bool   // false before the first attempt: nothing is known
+	Version string // of RocksDB's library, "" if it does not tell
+	// Err is why RocksDB cannot be asked at all, nil if it can.
+	Err      error
+	Restarts uint64
+	Requests map[string]uint64 // by outcome; every outcome is there
+}
+
+// State gives it.
+func (c *Consultant) State() State {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return State{Asked: c.asked, Version: c.version, Err: c.err, Restarts: c.cfg.Engine.Restarts(), Requests: maps.Clone(c.requests)}
+}
+
+// Opinion gives RocksDB's newest opinion of a database. There is none before
+// it was asked, and none of a database that has changed since if the opinion is
+// older than three times the interval.
+func (c *Consultant) Opinion(db *store.Database) (engine.Opinion, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	m, ok := c.memory[db.Path]
+	if !ok || m.id != db.DirID {
+		return engine.Opinion{}, false
+	}
+	if m.fingerprint != db.Fingerprint() && c.cfg.Now().Sub(m.last) > outdated*max(c.cfg.Every, c.slowest) {
+		return engine.Opinion{}, false
+	}
+	return m.opinion, true
+}
+
+// Statistics asks RocksDB for the text of rocksdb.stats of each column family.
+// Unlike everything else here it waits for the answer.
+func (c *Consultant) Statistics(ctx context.Context, db *store.Database) (a *engine.Answer, err error) {
+	for range statisticsTries { // a compaction may take a table away meanwhile
+		if a, err = c.cfg.Engine.Ask(ctx, db, engine.What{Stats: true}); err != nil || a.Error == "" {
+			break
+		}
+	}
+	return a, err
+}
+
+// Run asks until the context ends. It returns nil then; it has no other way out.
+func (c *Consultant) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		wait := turn
+		if dirs := c.cfg.Picture(); dirs != nil && !c.cfg.Quiet() {
+			switch {
+			case !c.ready(ctx):
+				wait = retry
+			case c.round(ctx, dirs):
+				continue
+			}
+		}
+		sleep(ctx, wait)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// ready says whether the engine can be asked at all.
+func (c *Consultant) ready(ctx context.Context) bool {
+	version, err := c.cfg.Engine.Version(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	c.set(version, err)
+	return err == nil
+}
+
+func (c *Consultant) set(version string, err error) {
+	c.mu.Lock()
+	before := c.err
+	c.asked, c.version, c.err = true, version, err
+	c.mu.Unlock()
+	c.tell(engine.Trouble(before), engine.Trouble(err))
+}
+
+// tell emits what has come and gone between two lists of findings.
+func (c *Consultant) tell(before, now []finding.Finding) {
+	same := func(f *finding.Finding) func(finding.Finding) bool {
+		return func(o finding.Finding) bool { return o.Code == f.Code && o.File == f.File }
+	}
+	for i := range now {
+		if f := &now[i]; !slices.ContainsFunc(before, same(f)) {
+			c.cfg.Events.Emit(event.FindingAppeared{File: f.File, Code: string(f.Code), Severity: string(f.Severity), Text: f.Text, Found: f.Found})
+		}
+	}
+	for i := range before {
+		if f := &before[i]; !slices.ContainsFunc(now, same(f)) {
+			c.cfg.Events.Emit(event.FindingGone{File: f.File, Code: string(f.Code)})
+		}
+	}
+}
+
+// subject is a database that is due.
+type subject struct {
+	dir int // index of its state directory
+	db  *store.Database
+	due time.Time
+}
+
+// round asks about what is due, the longest due first, until a turn is over.
+// It says whether more is due already.
+func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir) (more bool) {
+	began := c.cfg.Now()
+	all := databases(dirs)
+	c.forget(all)
+	var due []subject
+	for _, s := range all {
+		if s.due = c.due(s.db); !s.due.After(began) {
+			due = append(due, s)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b subject) int { return a.due.Compare(b.due) })
+	for _, s := range due {
+		if c.cfg.Now().Sub(began) >= turn {
+			return true
+		}
+		if ctx.Err() != nil || c.cfg.Quiet() {
+			return false
+		}
+		took, ok := c.ask(ctx, dirs, s)
+		if !ok {
+			return false
+		}
+		pause := min(max(took*(share-1), shortestPause), longestPause)
+		c.pace(took+pause, len(all))
+		sleep(ctx, pause)
+	}
+	return false
+}
+
+// databases gives every one that there is.
+func databases(dirs []*store.StateDir) (out []subject) {
+	for i, d := range dirs {
+		d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
+			for _, db := range s.Databases {
+				if !db.IsEmpty() {
+					out = append(out, subject{dir: i, db: db})
+				}
+			}
+		})
+	}
+	return out
+}
+
+// due is when a database is to be asked about: the zero time if it never was.
+// What has changed waits for the interval, what has not for twice, four times,
+// up to sixteen times of it.
+func (c *Consultant) due(db *store.Database) time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	m, ok := c.memory[db.Path]
+	if !ok || m.id != db.DirID {
+		return time.Time{}
+	}
+	wait := c.cfg.Every
+	if m.fingerprint == db.Fingerprint() {
+		wait *= time.Duration(min(longestWait, 2<<min(m.unchanged, 16)))
+	}
+	return m.last.Add(wait)
+}
+
+// pace notes how long a round over n databases would take at this rate.
+func (c *Consultant) pace(each time.Duration, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := each * time.Duration(n)
+	c.slowest += (now - c.slowest) / 16
+}
+
+// ask asks about one database; ok is false if the engine cannot be asked at all.
+func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject) (took time.Duration, ok bool) {
+	began := c.cfg.Now()
+	again := func() *store.Database {
+		fresh := dirs[s.dir].Refresh(c.cfg.Volumes[s.dir], map[string]bool{s.db.Path: true})
+		for _, o := range databases([]*store.StateDir{fresh}) {
+			if o.db.Path == s.db.Path {
+				return o.db
+			}
+		}
+		return nil
+	}
+	o := c.cfg.Engine.Consult(ctx, s.db, engine.What{Offsets: true}, again)
+	if ctx.Err() != nil {
+		return 0, false
+	}
+	if e, is := errors.AsType[*engine.Error](o.Err); is && e.AboutEngine() {
+		c.set("", o.Err)
+		return 0, false
+	}
+	m := &memory{opinion: o, id: s.db.DirID, fingerprint: s.db.Fingerprint(), last: c.cfg.Now(), findings: o.Findings(s.db.Path)}
+	c.mu.Lock()
+	var before []finding.Finding
+	if old := c.memory[s.db.Path]; old != nil {
+		before = old.findings
+		if old.id == m.id && old.fingerprint == m.fingerprint {
+			m.unchanged = old.unchanged + 1
+		}
+	}
+	c.memory[s.db.Path] = m
+	c.requests[outcome(&o)]++
+	c.mu.Unlock()
+	c.tell(before, m.findings)
+	return m.last.Sub(began), true
+}
+
+// forget drops what is known of databases that are gone.
+func (c *Consultant) forget(all []subject) {
+	there := make(map[string]bool, len(all))
+	for _, s := range all {
+		there[s.db.Path] = true
+	}
+	var gone []finding.Finding
+	c.mu.Lock()
+	for path, m := range c.memory {
+		if !there[path] {
+			gone = append(gone, m.findings...)
+			delete(c.memory, path)
+		}
+	}
+	c.mu.Unlock()
+	c.tell(gone, nil)
+}
+
+// The outcomes of a request that are no kind of an [engine.Error].
+const (
+	answered = "answered"
+	refused  = "refused" // RocksDB gave an error
+	differed = "differed"
+)
+
+var outcomes = []string{answered, refused, differed, string(engine.NotFit), string(engine.Hung), string(engine.Died),
+	string(engine.Garbage), string(engine.SetAside), string(engine.Moving)}
+
+func outcome(o *engine.Opinion) string {
+	if e, ok := errors.AsType[*engine.Error](o.Err); ok {
+		return string(e.Kind)
+	}
+	switch {
+	case o.Answer.Error != "":
+		return refused
+	case len(o.Differences) > 0:
+		return differed
+	}
+	return answered
+}
