@@ -39,7 +39,6 @@ var properties = []string{
 	"estimate-num-keys", // counts a replayed WAL too
 	"estimate-live-data-size",
 	"live-sst-files-size",
-	"total-sst-files-size",
 	"base-level",
 	"min-log-number-to-keep",
 	"num-blob-files",

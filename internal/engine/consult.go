@@ -32,7 +32,7 @@ func (o *Opinion) Findings(path string) (out []finding.Finding) {
 			out = append(out, finding.New(finding.RocksDBRefuses, path, finding.Expected("%s", x.Ours), finding.Found("%s", x.RocksDB)))
 		case i == 0: // the others are in the JSON
 			out = append(out, finding.New(finding.RocksDBDiffers, path,
-				finding.Expected("%s %s", x.Subject, x.Ours), finding.Found("%s; %d differences in all", x.RocksDB, len(o.Differences))))
+				finding.Expected("%s %s", x.Subject, x.Ours), finding.Found("%s (differences in all: %d)", x.RocksDB, len(o.Differences))))
 		}
 	}
 	return out

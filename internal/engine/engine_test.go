@@ -183,32 +183,35 @@ func TestSetAside(t *testing.T) {
 	t.Parallel()
 	clock := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	c := fake(t, "good", func(o *engine.Options) { o.Clock(clock.Now) })
+	times := 0
 	kind := func(fingerprint uint64) engine.Kind {
 		t.Helper()
 		_, err := askAs(t, c, "/state/exits", fingerprint)
 		if err == nil {
 			t.Fatal("it was answered")
 		}
+		times = err.Times
 		return err.Kind
 	}
 	for i, step := range []struct {
 		later       time.Duration
 		fingerprint uint64
 		want        engine.Kind
+		times       int
 	}{
-		{0, 1, engine.Died},
-		{0, 1, engine.SetAside},
-		{59 * time.Second, 2, engine.SetAside},
-		{time.Second, 1, engine.Died}, // once may be a slow volume's
-		{59 * time.Second, 2, engine.SetAside},
-		{time.Second, 1, engine.SetAside},
-		{0, 2, engine.Died},
-		{59 * time.Minute, 2, engine.SetAside},
-		{time.Minute, 2, engine.Died},
+		{0, 1, engine.Died, 1},
+		{0, 1, engine.SetAside, 1},
+		{59 * time.Second, 2, engine.SetAside, 1},
+		{time.Second, 1, engine.Died, 2}, // once may be a slow volume's
+		{59 * time.Second, 2, engine.SetAside, 2},
+		{time.Second, 1, engine.SetAside, 2},
+		{0, 2, engine.Died, 3},
+		{59 * time.Minute, 2, engine.SetAside, 3},
+		{time.Minute, 2, engine.Died, 4},
 	} {
 		clock.Add(step.later)
-		if got := kind(step.fingerprint); got != step.want {
-			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		if got := kind(step.fingerprint); got != step.want || times != step.times {
+			t.Errorf("step %d: %s, %d times, want %s, %d times", i, got, times, step.want, step.times)
 		}
 	}
 	well(t, c, "/state/other")

@@ -2,6 +2,8 @@ package metrics_test
 
 import (
 	"compress/gzip"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +23,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"streams-sidecar/internal/consult"
+	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/metrics"
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/store"
@@ -45,6 +49,101 @@ func config(dirs int, s *probe.Snapshot) metrics.Config {
 			return metrics.Prestop{Requests: map[string]uint64{"observed": 2, "closed-clean": 0}, Waited: 1500 * time.Millisecond, Any: true,
 				Budget: 25 * time.Second}
 		},
+	}
+}
+
+// rocks is an engine that says of each database what our readers say.
+type rocks struct {
+	restarts uint64
+	err      error
+}
+
+func (r *rocks) Version(context.Context) (string, error) { return "10.10.1", r.err }
+
+func (r *rocks) Restarts() uint64 { return r.restarts }
+
+func (r *rocks) Ask(context.Context, *store.Database, engine.What) (*engine.Answer, error) {
+	return nil, errors.New("no statistics here")
+}
+
+func (r *rocks) Consult(_ context.Context, db *store.Database, _ engine.What, _ func() *store.Database) engine.Opinion {
+	if strings.Contains(db.Path, "/ver") {
+		return engine.Opinion{Err: &engine.Error{Kind: engine.Moving, Path: db.Path}}
+	}
+	a := &engine.Answer{}
+	for _, f := range db.Families() {
+		all, deleted := *f.Entries+2, uint64(2)
+		a.Families = append(a.Families, engine.Family{Name: []byte(f.Name), Entries: &all, Deletions: &deleted, Properties: map[string]uint64{
+			"estimate-num-keys": *f.Entries, "estimate-live-data-size": uint64(f.Bytes), "num-blob-files": 0,
+			"live-blob-file-size": 0, "live-blob-file-garbage-size": 0}})
+	}
+	return engine.Opinion{Answer: a, At: time.Unix(1_000_000, 0)}
+}
+
+// asked gives a Consultant that has asked about every database of a picture.
+func asked(t *testing.T, e *rocks, s *probe.Snapshot) *consult.Consultant {
+	t.Helper()
+	c := consult.New(consult.Config{Engine: e, Picture: func() []*store.StateDir { return s.StateDirs }})
+	want := uint64(0)
+	for _, d := range s.StateDirs {
+		d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) { want += uint64(len(s.Databases)) })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- c.Run(ctx) }()
+	for n := uint64(0); n < want && e.err == nil || !c.State().Asked; time.Sleep(time.Millisecond) {
+		n = 0
+		for _, k := range c.State().Requests {
+			n += k
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	return c
+}
+
+// TestRocksDB: the figures of RocksDB itself, and how asking it goes.
+func TestRocksDB(t *testing.T) {
+	t.Parallel()
+	snap := picture(t, fixture.Unpack(t, "3.9.1", "closed-clean"))
+	cfg := config(1, snap)
+	cfg.RocksDB = consult.New(consult.Config{Engine: &rocks{}})
+	for _, s := range series(t, cfg) { // before it was asked
+		if strings.Contains(s, "engine_up") || strings.Contains(s, "engine_info") || strings.Contains(s, "rocksdb_estimate") {
+			t.Errorf("there is %s", s)
+		}
+	}
+	cfg.RocksDB = asked(t, &rocks{restarts: 3}, snap)
+	got := series(t, cfg)
+	for _, want := range []string{
+		`kstreams_sidecar_engine_up{} 1`,
+		`kstreams_sidecar_engine_info{rocksdb_version="10.10.1"} 1`,
+		`kstreams_sidecar_engine_restarts_total{} 3`,
+		`kstreams_sidecar_engine_requests_total{outcome="answered"} 11`,
+		`kstreams_sidecar_engine_requests_total{outcome="moving"} 2`,
+		`kstreams_sidecar_engine_requests_total{outcome="hung"} 0`,
+		`rocksdb_estimate_num_keys{application_id="alos391",store="kv",task_id="1_0"} 259`,
+		`rocksdb_table_entries{application_id="alos391",store="kv",task_id="1_0"} 263`,  // in two families
+		`rocksdb_table_deletions{application_id="alos391",store="win",task_id="1_0"} 4`, // in two segments
+		`rocksdb_num_blob_files{application_id="alos391",store="kv",task_id="1_0"} 0`,
+		`rocksdb_live_blob_file_size_bytes{application_id="alos391",store="kv",task_id="1_0"} 0`,
+		`rocksdb_live_blob_file_garbage_size_bytes{application_id="alos391",store="kv",task_id="1_0"} 0`,
+		`kstreams_store_rocksdb_timestamp_seconds{application_id="alos391",store="kv",task_id="1_0"} 1000000`,
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no series %s in %s", want, strings.Join(got, "\n"))
+		}
+	}
+	for _, s := range got {
+		if strings.Contains(s, `store="ver"`) && (strings.Contains(s, "estimate") || strings.Contains(s, "table_") || strings.Contains(s, "blob") || strings.Contains(s, "store_rocksdb")) {
+			t.Errorf("%s, of a store without an answer", s)
+		}
+	}
+	cfg.RocksDB = asked(t, &rocks{err: &engine.Error{Kind: engine.Missing}}, snap)
+	if got := series(t, cfg); !slices.Contains(got, `kstreams_sidecar_engine_up{} 0`) {
+		t.Error("an engine that is missing is not said to be down")
 	}
 }
 
@@ -300,7 +399,10 @@ func TestLint(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "4.4.0", "wal-on-live-load")
 	var fs []*dto.MetricFamily
-	for _, f := range gather(t, config(1, picture(t, dir, fixture.Unpack(t, "3.9.1", "closed-clean")))) {
+	snap := picture(t, dir, fixture.Unpack(t, "3.9.1", "closed-clean"))
+	cfg := config(1, snap)
+	cfg.RocksDB = asked(t, &rocks{}, snap)
+	for _, f := range gather(t, cfg) {
 		fs = append(fs, f)
 	}
 	problems, err := promlint.NewWithMetricFamilies(fs).Lint()
@@ -325,7 +427,9 @@ func TestDocs(t *testing.T) {
 	}
 	exported := metrics.MirroredNames()
 	ch := make(chan *prometheus.Desc, 1000)
-	metrics.NewRegistry(config(1, nil)).Describe(ch)
+	cfg := config(1, nil)
+	cfg.RocksDB = consult.New(consult.Config{Engine: &rocks{}})
+	metrics.NewRegistry(cfg).Describe(ch)
 	close(ch)
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for d := range ch {

@@ -3,6 +3,7 @@ package report_test
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -125,7 +126,25 @@ func TestOpinionDiffers(t *testing.T) {
 		return engine.Opinion{Answer: &engine.Answer{Error: "Corruption: \x00"},
 			Differences: []engine.Difference{{Subject: engine.Entries, Family: "default", Ours: "259", RocksDB: "258"}}}, true
 	})
-	expect(t, &doc, report.ExitNothing, "differs", "1 difference,", "entries of family default", "the files: 259", "RocksDB:   258")
+	expect(t, &doc, report.ExitFinding, "differs", "1 difference,", "entries of family default", "the files: 259", "RocksDB:   258",
+		"rocksdb-differs", "found:    258 (differences in all: 1)")
+	// What RocksDB refuses, and what it fails on each time.
+	for _, c := range []struct {
+		opinion engine.Opinion
+		says    string
+	}{
+		{engine.Opinion{Answer: &engine.Answer{Error: "Corruption: bad"},
+			Differences: []engine.Difference{{Subject: engine.Open, Ours: "readable", RocksDB: "Corruption: bad"}}}, "rocksdb-refuses"},
+		{engine.Opinion{Err: &engine.Error{Kind: engine.SetAside, Times: 2, Detail: "hung: after 5s"}}, "hung: after 5s, 2 times in a row"},
+	} {
+		doc = withOpinions(t, "3.9.1", "closed-clean", nil, func(db *store.Database) (engine.Opinion, bool) {
+			if !differs(db) {
+				return engine.Opinion{Answer: answer(db)}, true
+			}
+			return c.opinion, true
+		})
+		expect(t, &doc, report.ExitUnreadable, c.says)
+	}
 
 	for _, c := range []struct {
 		kind engine.Kind
@@ -156,5 +175,31 @@ func TestNoEngine(t *testing.T) {
 	t.Parallel()
 	doc := withOpinions(t, "3.9.1", "closed-clean", &engine.Error{Kind: engine.Missing, Path: "/opt/sidecar-engine"},
 		func(*store.Database) (engine.Opinion, bool) { return engine.Opinion{}, false })
-	expect(t, &doc, report.ExitUnreadable, "ROCKSDB could not be asked (engine-missing)", "/opt/sidecar-engine", "timestamped")
+	expect(t, &doc, report.ExitUnreadable, "ROCKSDB could not be asked (engine-missing)", "/opt/sidecar-engine", "timestamped",
+		"warning  engine-missing")
+	// Of the agent some opinions may be there all the same.
+	doc = withOpinions(t, "3.9.1", "closed-clean", &engine.Error{Kind: engine.Stuck, Path: "/opt/sidecar-engine", Detail: "process 4711"},
+		func(db *store.Database) (engine.Opinion, bool) { return engine.Opinion{Answer: answer(db)}, true })
+	expect(t, &doc, report.ExitUnreadable, "engine-stuck", "process 4711", "agrees")
+	// Not yet asked about one segment of a store: no sums.
+	doc = withOpinions(t, "3.9.1", "closed-clean", nil, func(db *store.Database) (engine.Opinion, bool) {
+		return engine.Opinion{Answer: answer(db)}, !strings.HasSuffix(filepath.Dir(db.Path), filepath.Join("1_0", "win")) || db.Path == last(t, db)
+	})
+	for _, task := range doc.StateDirs[0].Applications[0].Tasks {
+		for _, s := range task.Stores {
+			if half := task.ID == "1_0" && s.Name == "win"; (s.RocksDB.LastSequence == nil) != half {
+				t.Errorf("%s %s: %+v", task.ID, s.Name, s.RocksDB)
+			}
+		}
+	}
+}
+
+// last gives the path of the last segment beside a database.
+func last(t *testing.T, db *store.Database) string {
+	t.Helper()
+	segments, err := os.ReadDir(filepath.Dir(db.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(filepath.Dir(db.Path), segments[len(segments)-1].Name())
 }
