@@ -35,8 +35,8 @@ test-streams-full: ## every way to stop an application, 300 times and more: an h
 	@scripts/test-streams-full
 
 .PHONY: test-live
-test-live: ## the agent for five minutes beside each of two live versions
-	@LIVE=5m scripts/test-streams -run TestLive
+test-live: ## the agent for ten minutes beside each of two live versions
+	@LIVE=10m scripts/test-streams -run TestLive
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint
