@@ -38,6 +38,10 @@ test-streams-full: ## every way to stop an application, 300 times and more: an h
 test-live: ## the agent for ten minutes beside each of two live versions
 	@LIVE=10m scripts/test-streams -run TestLive
 
+.PHONY: soak
+soak: ## RocksDB beside the agent over 1,000 stores that all change, for eight minutes
+	@scripts/soak
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint
 	@scripts/lint

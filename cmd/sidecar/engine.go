@@ -39,7 +39,7 @@ func (f *engineFlags) program() (string, error) {
 
 // consultant gives what has RocksDB asked again and again, nil if it is not to
 // be; end ends the process that is asked.
-func (c *runCmd) consultant(watch *probe.Probe, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
+func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
 	if c.EngineInterval == 0 {
 		return nil, func() {}, nil
 	}
@@ -47,7 +47,7 @@ func (c *runCmd) consultant(watch *probe.Probe, vs []*volume.Volume, gate *shutd
 	if err != nil {
 		return nil, nil, err
 	}
-	client := engine.New(engine.Options{Program: program})
+	client := engine.New(engine.Options{Program: program, Memory: memory})
 	return consult.New(consult.Config{
 		Engine: client,
 		Picture: func() []*store.StateDir {

@@ -6,18 +6,44 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"streams-sidecar/internal/engine"
 )
 
-// limitMemory makes the garbage collector keep to the container's memory limit,
-// which it does not look at by itself. $GOMEMLIMIT wins.
-func limitMemory(cgroup fs.FS) {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return
+// ownMemory is what the agent itself is left with at least where the engine
+// shares its container: it takes some 30 MiB with 1,000 stores.
+const ownMemory = 64 << 20
+
+// memory is how a container's limit is divided, bytes.
+type memory struct {
+	own    int64  // limit of the agent's heap, 0 for none
+	engine uint64 // bound of RocksDB's process, 0 for its own default
+}
+
+// divide divides the container's limit, 0 for none. If the engine went beyond
+// it, the kubelet's cgroup would be killed as a whole, the agent with it.
+func divide(limit int64, withEngine bool) memory {
+	if limit <= 0 {
+		return memory{}
 	}
-	if limit := containerMemory(cgroup); limit > 0 {
-		// The rest is for what the runtime does not count: stacks of threads,
-		// page tables, the kernel's buffers.
-		debug.SetMemoryLimit(limit / 10 * 9)
+	m := memory{own: limit}
+	if withEngine {
+		m.engine = uint64(min(max(limit-ownMemory+engine.Unused, 1), engine.DefaultMemory))
+		if m.engine >= engine.LeastMemory { // else it is not started
+			m.own -= int64(m.engine) - engine.Unused
+		}
+	}
+	// The rest is for what the runtime does not count: stacks of threads, page
+	// tables, the kernel's buffers.
+	m.own = m.own / 10 * 9
+	return m
+}
+
+// limitMemory makes the garbage collector keep to a limit, of which it knows
+// nothing by itself. $GOMEMLIMIT wins.
+func limitMemory(own int64) {
+	if own > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(own)
 	}
 }
 

@@ -60,7 +60,8 @@ func (c *runCmd) Run(s *streams) error {
 	if err := server.CheckWebConfig(c.WebConfigFile); err != nil {
 		return err
 	}
-	limitMemory(os.DirFS("/sys/fs/cgroup"))
+	mem := divide(containerMemory(os.DirFS("/sys/fs/cgroup")), c.EngineInterval != 0)
+	limitMemory(mem.own)
 	var events event.Stream
 	events.Listen(event.Log(c.logger(s.stderr), logHold, time.Now))
 
@@ -73,7 +74,7 @@ func (c *runCmd) Run(s *streams) error {
 	}
 	gateConfig.Volumes, gateConfig.Snapshot, gateConfig.Events = vs, watch.Snapshot, &events
 	gate := shutdown.NewGate(gateConfig)
-	rocks, endRocks, err := c.consultant(watch, vs, gate, &events)
+	rocks, endRocks, err := c.consultant(mem.engine, watch, vs, gate, &events)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func Trouble(err error) []finding.Finding {
 		return nil
 	}
 	code, ok := map[Kind]finding.Code{Missing: finding.EngineMissing, Broken: finding.EngineBroken,
-		Incompatible: finding.EngineIncompatible, Stuck: finding.EngineStuck}[e.Kind]
+		Incompatible: finding.EngineIncompatible, NoMemory: finding.EngineNoMemory, Stuck: finding.EngineStuck}[e.Kind]
 	if !ok {
 		return nil
 	}

@@ -30,6 +30,11 @@ const (
 	// takes 60 MiB on starting and touches a third. The rest keeps it below
 	// 96 MiB resident whatever it meets.
 	DefaultMemory = 128 << 20
+	// LeastMemory is what the child does not start below; with it, it reads
+	// every real store. It takes some 20 MiB resident, and never more than its
+	// bound less Unused, which it has mapped and does not touch.
+	LeastMemory = 72 << 20
+	Unused      = 32 << 20
 	// MaxWAL is the most bytes of WAL that RocksDB is asked to replay, because
 	// a reader keeps all of it in memory. Kafka Streams has none.
 	MaxWAL = 16 << 20
@@ -68,7 +73,9 @@ type What struct {
 type Options struct {
 	Program  string // path of sidecar-engine
 	Deadline time.Duration
-	Memory   uint64 // bytes
+	// Memory that the child may have, bytes. With less than LeastMemory it is not
+	// started.
+	Memory uint64
 
 	// For tests.
 	env   []string // of the child, beside what it gets

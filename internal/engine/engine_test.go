@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/store"
 )
@@ -243,6 +245,7 @@ func TestBadStart(t *testing.T) {
 		{"without", "", engine.Incompatible, "without the tag rocksdb"},
 		{"old", "", engine.Incompatible, "7.8.3"},
 		{"other-protocol", "", engine.Incompatible, "protocol 99"},
+		{"too little memory", "", engine.NoMemory, "it may have 71 MiB and needs 72"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +254,9 @@ func TestBadStart(t *testing.T) {
 				o.Clock(clock.Now)
 				if tc.program != "" {
 					o.Program = tc.program
+				}
+				if tc.kind == engine.NoMemory {
+					o.Memory = engine.LeastMemory - 1
 				}
 				*o = withPause(*o)
 			})
@@ -428,6 +434,15 @@ func TestNotFit(t *testing.T) {
 // TestBounds: what the child is under.
 func TestBounds(t *testing.T) {
 	t.Parallel()
+	// A descriptor that is passed on to every child, as a shell's may be.
+	inherited, err := os.Create(filepath.Join(t.TempDir(), "inherited"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inherited.Close() })
+	if _, err := unix.FcntlInt(inherited.Fd(), unix.F_SETFD, 0); err != nil {
+		t.Fatal(err)
+	}
 	c := fake(t, "good")
 	well(t, c, "/state/a")
 	proc := fmt.Sprintf("/proc/%d/", engine.Pid(c))
@@ -455,6 +470,18 @@ func TestBounds(t *testing.T) {
 	status, err := os.ReadFile(proc + "status")
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
 		t.Errorf("%v, no NoNewPrivs in\n%s", err, status)
+	}
+	if score, err := os.ReadFile(proc + "oom_score_adj"); err != nil || string(score) != "1000\n" {
+		t.Errorf("not the first to be killed: %q, %v", score, err)
+	}
+	fds, err := filepath.Glob(proc + "fd/*")
+	if err != nil || len(fds) < 3 {
+		t.Fatal(fds, err)
+	}
+	for _, fd := range fds {
+		if name, err := os.Readlink(fd); err == nil && name == inherited.Name() {
+			t.Errorf("the child has inherited %s", name)
+		}
 	}
 	if cwd, err := os.Readlink(proc + "cwd"); cwd != "/" {
 		t.Errorf("works in %s, %v", cwd, err)

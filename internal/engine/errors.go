@@ -19,6 +19,8 @@ const (
 	// Incompatible: it speaks another protocol, has another RocksDB than one
 	// that reads every table format, or was built without.
 	Incompatible Kind = "engine-incompatible"
+	// NoMemory: it may not have what it needs, so that it was not started.
+	NoMemory Kind = "engine-no-memory"
 	// Stuck: the process was killed and does not end, as on a hung volume.
 	// None other is started as long as it is there.
 	Stuck Kind = "engine-stuck"
@@ -65,6 +67,8 @@ func (e *Error) Error() string {
 		s += ": the engine does not start"
 	case Incompatible:
 		s += ": not the engine of this sidecar"
+	case NoMemory:
+		s += ": too little memory for the engine"
 	case Stuck:
 		s += ": the engine was killed and does not end"
 	case Closed:
@@ -104,7 +108,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // AboutEngine says that no database can be asked, not just this one.
 func (e *Error) AboutEngine() bool {
 	switch e.Kind {
-	case Missing, Broken, Incompatible, Stuck, Closed:
+	case Missing, Broken, Incompatible, NoMemory, Stuck, Closed:
 		return true
 	}
 	return false

@@ -87,6 +87,9 @@ func (c *Client) ensure(ctx context.Context) error {
 }
 
 func (c *Client) start(ctx context.Context) *Error {
+	if c.o.Memory < LeastMemory {
+		return &Error{Kind: NoMemory, Path: c.o.Program, Detail: fmt.Sprintf("it may have %d MiB and needs %d", c.o.Memory>>20, LeastMemory>>20)}
+	}
 	if _, err := os.Stat(c.o.Program); errors.Is(err, fs.ErrNotExist) {
 		return &Error{Kind: Missing, Path: c.o.Program}
 	}

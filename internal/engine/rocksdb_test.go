@@ -420,7 +420,12 @@ func TestConsultAgain(t *testing.T) {
 // TestRealBounds: RocksDB's process cannot write a byte to a file, and is nice.
 func TestRealBounds(t *testing.T) {
 	t.Parallel()
-	c := realEngine(t, engine.Options{})
+	c := realEngine(t, engine.Options{Memory: engine.LeastMemory})
+	for _, db := range databases(t, fixture.Unpack(t, "4.4.0", "closed-clean")) {
+		if _, err := c.Ask(ctx, db, everything); err != nil {
+			t.Errorf("with the least memory: %v", err)
+		}
+	}
 	if v, err := c.Version(ctx); err != nil || !strings.HasPrefix(v, "10.") {
 		t.Fatalf("version %q, %v", v, err)
 	}

@@ -43,6 +43,7 @@ const (
 	EngineMissing      Code = "engine-missing"
 	EngineBroken       Code = "engine-broken"
 	EngineIncompatible Code = "engine-incompatible"
+	EngineNoMemory     Code = "engine-no-memory"
 	EngineStuck        Code = "engine-stuck"
 	RocksDBRefuses     Code = "rocksdb-refuses"
 	RocksDBDiffers     Code = "rocksdb-differs"
@@ -155,6 +156,9 @@ var catalog = map[Code]Kind{
 	EngineIncompatible: {Warning,
 		"The program that asks RocksDB itself, or its library, is not of this version of the sidecar; everything works but what only RocksDB can say.",
 		"Take sidecar, sidecar-engine and librocksdb.so from the same build."},
+	EngineNoMemory: {Warning,
+		"The container's memory limit leaves no room for the process that asks RocksDB, so it is not started; everything works but what only RocksDB can say.",
+		"Give the sidecar's container a memory limit of at least 128 MiB, or --engine-interval=0."},
 	EngineStuck: {Warning,
 		"The process that asks RocksDB was killed and does not end, most likely because the volume does not answer; no other one is started meanwhile.",
 		"Look at the volume."},

@@ -40,7 +40,8 @@ const (
 //
 // The process ends when its parent does. It cannot write to any file (a size of
 // 0 bytes is all that a file of it may have), cannot gain privileges, has
-// neither core dumps nor many descriptors, and is nice. Its heap and stacks end at
+// neither core dumps nor many descriptors, is nice, and the first to be killed
+// where memory ends. Its heap and stacks end at
 // the number of bytes in MemoryEnv, if that is set: an allocation beyond
 // fails, and with it the process.
 func Confine() error {
@@ -82,6 +83,8 @@ func Confine() error {
 	// What whoever started the sidecar left open in it is none of the child's
 	// business. Kernels before 5.11 cannot; there a container has nothing open.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	// Where memory ends before the bound does, the child is the one to go.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the own program: %w", err)
