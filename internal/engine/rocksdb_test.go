@@ -144,10 +144,8 @@ func expectProperties(t *testing.T, db *store.Database, a *engine.Answer) {
 		for _, x := range f.Files {
 			bytes += x.Size
 		}
-		for _, p := range []string{"live-sst-files-size", "total-sst-files-size"} {
-			if got := f.Properties[p]; got != bytes {
-				t.Errorf("%s family %s: %s is %d, the tables have %d", db.Path, f.Name, p, got, bytes)
-			}
+		if got := f.Properties["live-sst-files-size"]; got != bytes {
+			t.Errorf("%s family %s: live-sst-files-size is %d, the tables have %d", db.Path, f.Name, got, bytes)
 		}
 		if f.Entries == nil || f.Deletions == nil {
 			t.Errorf("%s family %s: no entries", db.Path, f.Name)
