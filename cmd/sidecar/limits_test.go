@@ -50,10 +50,10 @@ func TestDivide(t *testing.T) {
 		if got.engine == 0 || got.own <= 0 || got.own+resident > limit {
 			t.Errorf("%d MiB: %+v", mib, got)
 		}
-		if starts := resident > 0; starts != (mib >= 104) {
+		if starts := resident > 0; starts != (mib >= 128) {
 			t.Errorf("%d MiB: the engine starts: %v", mib, starts)
 		}
-		if mib >= 104 && got.own < 57<<20 || mib >= 160 && got.engine != engine.DefaultMemory {
+		if mib >= 128 && got.own < 57<<20 || mib >= 160 && got.engine != engine.DefaultMemory {
 			t.Errorf("%d MiB: %+v", mib, got)
 		}
 	}

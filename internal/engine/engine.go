@@ -30,10 +30,11 @@ const (
 	// takes 60 MiB on starting and touches a third. The rest keeps it below
 	// 96 MiB resident whatever it meets.
 	DefaultMemory = 128 << 20
-	// LeastMemory is what the child does not start below; with it, it reads
-	// every real store. It takes some 20 MiB resident, and never more than its
-	// bound less Unused, which it has mapped and does not touch.
-	LeastMemory = 72 << 20
+	// LeastMemory is what the child is not started below. It starts from 64 MiB
+	// on; the rest is for a WAL of MaxWAL. It takes some 20 MiB resident, and
+	// never more than its bound less Unused, which it has mapped and does not
+	// touch.
+	LeastMemory = 96 << 20
 	Unused      = 32 << 20
 	// MaxWAL is the most bytes of WAL that RocksDB is asked to replay, because
 	// a reader keeps all of it in memory. Kafka Streams has none.

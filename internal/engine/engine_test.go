@@ -245,7 +245,7 @@ func TestBadStart(t *testing.T) {
 		{"without", "", engine.Incompatible, "without the tag rocksdb"},
 		{"old", "", engine.Incompatible, "7.8.3"},
 		{"other-protocol", "", engine.Incompatible, "protocol 99"},
-		{"too little memory", "", engine.NoMemory, "it may have 71 MiB and needs 72"},
+		{"too little memory", "", engine.NoMemory, "it may have 95 MiB and needs 96"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
