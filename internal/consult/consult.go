@@ -196,9 +196,12 @@ func (c *Consultant) ready(ctx context.Context) bool {
 
 func (c *Consultant) set(version string, err error) {
 	c.mu.Lock()
-	before := c.err
+	before, first := c.err, !c.asked
 	c.asked, c.version, c.err = true, version, err
 	c.mu.Unlock()
+	if err == nil && (first || before != nil) {
+		c.cfg.Events.Emit(event.EngineReady{RocksDB: version})
+	}
 	c.tell(engine.Trouble(before), engine.Trouble(err))
 }
 

@@ -127,6 +127,8 @@ func (l *eventLog) Emit(e event.Event) {
 		l.all = append(l.all, "+"+e.Code+" "+filepath.Base(e.File))
 	case event.FindingGone:
 		l.all = append(l.all, "-"+e.Code+" "+filepath.Base(e.File))
+	case event.EngineReady:
+		l.all = append(l.all, "ready "+e.RocksDB)
 	default:
 		l.all = append(l.all, fmt.Sprintf("%T", e))
 	}
@@ -457,6 +459,9 @@ func TestFindings(t *testing.T) {
 		r.look()
 		path := pathOf(t, r, "1_0/rocksdb/kv")
 		time.Sleep(10 * time.Second)
+		if got := r.events.take(); got != "ready 10.10.1" {
+			t.Errorf("events %q", got)
+		}
 		step := func(err error, want string) {
 			t.Helper()
 			r.rocks.fail(path, err)
@@ -501,7 +506,7 @@ func TestEngineTrouble(t *testing.T) {
 		}
 		r.rocks.set(nil)
 		time.Sleep(time.Minute)
-		if got := r.events.take(); got != "-engine-missing sidecar-engine" {
+		if got := r.events.take(); got != "ready 10.10.1, -engine-missing sidecar-engine" {
 			t.Errorf("events %q", got)
 		}
 		if n := r.rocks.total(); n != len(r.all()) {

@@ -137,6 +137,9 @@ type ShutdownJudged struct {
 // anybody could look at it.
 type EndMissed struct{ Application string }
 
+// EngineReady: RocksDB itself can be asked, from the start or again.
+type EngineReady struct{ RocksDB string } // version of its library, "" if it does not tell
+
 // JournalTrouble: the sidecar's own folder cannot be read or written.
 type JournalTrouble struct{ Text string }
 
@@ -183,6 +186,7 @@ func (VolumeStuck) Level() slog.Level        { return slog.LevelError }
 func (VolumeAnswered) Level() slog.Level     { return slog.LevelInfo }
 func (WatchingMode) Level() slog.Level       { return slog.LevelInfo }
 func (EventsLost) Level() slog.Level         { return slog.LevelWarn }
+func (EngineReady) Level() slog.Level        { return slog.LevelInfo }
 func (ApplicationStarted) Level() slog.Level { return slog.LevelInfo }
 func (ApplicationStopped) Level() slog.Level { return slog.LevelInfo }
 func (StoreAppeared) Level() slog.Level      { return slog.LevelDebug }
@@ -220,6 +224,7 @@ func (VolumeStuck) Message() string        { return "volume does not answer" }
 func (VolumeAnswered) Message() string     { return "volume answers again" }
 func (WatchingMode) Message() string       { return "watching" }
 func (EventsLost) Message() string         { return "file events were lost, looking at everything again" }
+func (EngineReady) Message() string        { return "RocksDB itself can be asked" }
 func (ApplicationStarted) Message() string { return "application runs" }
 func (ApplicationStopped) Message() string { return "application has let go of its state directory" }
 func (StoreAppeared) Message() string      { return "store appeared" }
@@ -270,6 +275,9 @@ func (e WatchingMode) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("mode", e.Mode), slog.String("reason", e.Reason)}
 }
 func (EventsLost) Attrs() []slog.Attr { return nil }
+func (e EngineReady) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("rocksdb_version", e.RocksDB)}
+}
 func (e ApplicationStarted) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("application", e.Application), slog.String("state_dir", e.StateDir), slog.Int("pid", e.PID)}
 }

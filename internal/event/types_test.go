@@ -36,6 +36,7 @@ var every = []Event{
 	ShutdownJudged{Application: "app", Outcome: "closed-unclean", Hook: "called", Stores: 3, Missing: 1, Explanation: "killed"},
 	EndMissed{Application: "app"},
 	JournalTrouble{Text: "no space"},
+	EngineReady{RocksDB: "10.10.1"},
 	HookUnreachable{Address: "127.0.0.1:9879"},
 	Advice{Code: "runs-as-root", Subject: "sidecar", Text: "text"},
 	StopDelayed{Limit: time.Second, Held: []string{"app"}},
