@@ -38,6 +38,7 @@ const (
 	OptionsUnparsed      Code = "options-unparsed"
 	FormatNewer          Code = "format-newer"
 	CompressedNotDecoded Code = "compressed-not-decoded"
+	OffsetsNotDecoded    Code = "offsets-not-decoded"
 
 	// About RocksDB itself, asked in a process of its own.
 	EngineMissing      Code = "engine-missing"
@@ -145,6 +146,9 @@ var catalog = map[Code]Kind{
 		"Use a newer version of the sidecar."},
 	CompressedNotDecoded: {Info,
 		"A block that would have to be read is compressed, and this version does not decompress; the values in it are absent.",
+		"Nothing needs to be done."},
+	OffsetsNotDecoded: {Info,
+		"The store keeps its own changelog offsets (column family offsets) in a form that this version does not decode; they are absent.",
 		"Nothing needs to be done."},
 
 	EngineMissing: {Warning,

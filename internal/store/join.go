@@ -507,6 +507,10 @@ func (d *Database) Families() []Family { return slices.Clone(d.families) }
 // stand there.
 func (d *Database) OffsetEntries() []OffsetEntry { return slices.Clone(d.offsets.entries) }
 
+// OffsetsKnown says that there is a family offsets and that all of it was read and
+// decoded.
+func (d *Database) OffsetsKnown() bool { return d.offsets.known }
+
 // Status is the key status of the family offsets, "" if there is none.
 func (d *Database) Status() Status { return d.offsets.status }
 

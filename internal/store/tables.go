@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,13 +236,14 @@ func (e errOffsets) Error() string { return string(e) }
 // rawOffsets collects the newest version of each key over several tables.
 type rawOffsets struct {
 	newest map[string]rawOffset
+	ranges bool // there are range deletions, which may cover any of the keys
 	failed bool
 }
 
 type rawOffset struct {
-	seq     uint64
-	deleted bool
-	value   []byte
+	seq   uint64
+	kind  sst.Type
+	value []byte
 }
 
 func (o *rawOffsets) collect(tab *sst.Table, size int64) error {
@@ -252,18 +254,34 @@ func (o *rawOffsets) collect(tab *sst.Table, size int64) error {
 		o.newest = map[string]rawOffset{}
 	}
 	return tab.Each(func(e sst.Entry) error {
+		if e.Type == sst.RangeDeletion {
+			o.ranges = true
+			return nil
+		}
 		if old, ok := o.newest[string(e.Key)]; ok && old.seq > e.Sequence {
 			return nil
 		}
-		o.newest[string(e.Key)] = rawOffset{e.Sequence, e.Type != sst.Value, slices.Clone(e.Value)}
+		o.newest[string(e.Key)] = rawOffset{e.Sequence, e.Type, slices.Clone(e.Value)}
 		return nil
 	})
 }
 
 func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 	out := offsets{known: true, source: r.sources(mf)}
+	strange := map[string]bool{}
+	if raw.ranges {
+		strange[sst.RangeDeletion.String()] = true
+	}
 	for key, v := range raw.newest {
-		if v.deleted || key == "position" {
+		if key == "position" {
+			continue
+		}
+		switch v.kind {
+		case sst.Value:
+		case sst.Deletion, sst.SingleDeletion, sst.DeletionWithTimestamp:
+			continue
+		default:
+			strange[v.kind.String()] = true
 			continue
 		}
 		if len(v.value) != 8 {
@@ -293,6 +311,11 @@ func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 		out.entries = append(out.entries, OffsetEntry{topic, p, n})
 		out.hasKey = true
 		out.newestSeq = max(out.newestSeq, v.seq)
+	}
+	if len(strange) > 0 {
+		r.defect(finding.New(finding.OffsetsNotDecoded, r.db.Path,
+			finding.Expected("values and deletions"), finding.Found("%s", strings.Join(slices.Sorted(maps.Keys(strange)), ", "))))
+		return offsets{}
 	}
 	slices.SortFunc(out.entries, func(a, b OffsetEntry) int {
 		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
