@@ -273,8 +273,9 @@ func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 		strange[sst.RangeDeletion.String()] = true
 	}
 	for key, v := range raw.newest {
-		if key == "position" {
-			continue
+		topic, p, isOffset := SplitOffsetKey(key)
+		if key != statusKey && !isOffset {
+			continue // position, or a key of a version to come
 		}
 		switch v.kind {
 		case sst.Value:
@@ -303,10 +304,6 @@ func (r *reading) decodeOffsets(raw rawOffsets, mf *manifest.Family) offsets {
 				out.known = false
 			}
 			continue
-		}
-		topic, p, ok := SplitOffsetKey(key)
-		if !ok {
-			continue // a key of a version to come
 		}
 		out.entries = append(out.entries, OffsetEntry{topic, p, n})
 		out.hasKey = true
