@@ -135,7 +135,7 @@ func (e *reader) look(path string, r *wire.Request) (a wire.Answer, err error) {
 			f.Stats = text(db.GetPropertyCF("rocksdb.stats", handles[i]), statsBytes)
 		}
 		if r.Offsets && name == familyOffsets {
-			if a.Offsets, err = e.offsets(db, handles[i]); err != nil {
+			if a.Offsets, a.OffsetsLeftOut, err = e.offsets(db, handles[i]); err != nil {
 				return wire.Answer{}, err
 			}
 		}
@@ -144,7 +144,7 @@ func (e *reader) look(path string, r *wire.Request) (a wire.Answer, err error) {
 	return a, nil
 }
 
-func (e *reader) offsets(db *grocksdb.DB, cf *grocksdb.ColumnFamilyHandle) ([]wire.KeyValue, error) {
+func (e *reader) offsets(db *grocksdb.DB, cf *grocksdb.ColumnFamilyHandle) (pairs []wire.KeyValue, leftOut string, err error) {
 	it := db.NewIteratorCF(e.read, cf)
 	defer it.Close()
 	out, bytes := []wire.KeyValue{}, 0
@@ -155,13 +155,16 @@ func (e *reader) offsets(db *grocksdb.DB, cf *grocksdb.ColumnFamilyHandle) ([]wi
 		k.Free()
 		v.Free()
 		if len(out) > offsetsKeys || bytes > offsetsBytes {
-			return nil, fmt.Errorf("family offsets: more than %d keys or %d bytes, so not Kafka Streams'", offsetsKeys, offsetsBytes)
+			return nil, fmt.Sprintf("more than %d keys or %d bytes, so not Kafka Streams'", offsetsKeys, offsetsBytes), nil
 		}
 	}
 	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("family offsets: %w", err)
+		if strings.HasPrefix(err.Error(), "Invalid argument: merge_operator") {
+			return nil, err.Error(), nil
+		}
+		return nil, "", fmt.Errorf("family offsets: %w", err)
 	}
-	return out, nil
+	return out, "", nil
 }
 
 // count takes a number out of TableProperties::ToString (RocksDB

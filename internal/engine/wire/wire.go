@@ -61,6 +61,10 @@ type Answer struct {
 	// Offsets are the keys of the family offsets with their values, if they
 	// were asked for and there is such a family.
 	Offsets []KeyValue `json:"offsets,omitempty"`
+	// OffsetsLeftOut says why they are not there although they were asked for
+	// and nothing is wrong with them: too many of them, or a merge operator is
+	// needed, which only the application has.
+	OffsetsLeftOut string `json:"offsets_left_out,omitempty"`
 }
 
 // Family is one column family.
