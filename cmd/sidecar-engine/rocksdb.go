@@ -153,14 +153,12 @@ func (e *reader) offsets(db *grocksdb.DB, cf *grocksdb.ColumnFamilyHandle) (pair
 	defer it.Close()
 	out, bytes := []wire.KeyValue{}, 0
 	for it.SeekToFirst(); it.Valid(); it.Next() {
-		k, v := it.Key(), it.Value()
-		out = append(out, wire.KeyValue{Key: slices.Clone(k.Data()), Value: slices.Clone(v.Data())})
+		k, v := it.Key(), it.Value() // RocksDB's own memory, until the next one
 		bytes += k.Size() + v.Size()
-		k.Free()
-		v.Free()
-		if len(out) > offsetsKeys || bytes > offsetsBytes {
+		if len(out) == offsetsKeys || bytes > offsetsBytes {
 			return nil, fmt.Sprintf("more than %d keys or %d bytes, so not Kafka Streams'", offsetsKeys, offsetsBytes), nil
 		}
+		out = append(out, wire.KeyValue{Key: slices.Clone(k.Data()), Value: slices.Clone(v.Data())})
 	}
 	if err := it.Err(); err != nil {
 		if strings.HasPrefix(err.Error(), "Invalid argument: merge_operator") {
