@@ -65,7 +65,7 @@ var hostiles = []hostile{
 	}, false, engine.Died, "alloc"},
 	{"huge MANIFEST", func(t *testing.T, dir string) {
 		var edit rockstest.Edit
-		for n := range uint64(300_000) {
+		for n := range uint64(200_000) {
 			edit = edit.AddBlob(100+n, 1, 100)
 		}
 		writeManifest(t, dir, first, edit)

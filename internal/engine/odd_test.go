@@ -155,6 +155,7 @@ func formats(all map[string]odd) {
 	}
 	all["hash index in the data blocks"] = odd{
 		sessions: closed(blocks("data_block_index_type=kDataBlockBinaryAndHash"), mixed()...),
+		is:       withOption("data_block_index_type=kDataBlockBinaryAndHash"),
 	}
 	all["formats of several sessions"] = odd{
 		sessions: []rockswriter.Recipe{
@@ -226,7 +227,7 @@ func logs(all map[string]odd) {
 	all["WAL that is flushed on demand"] = odd{
 		sessions: abandoned("manual_wal_flush=true", mixed(rockswriter.Step{Do: rockswriter.Put, Keys: 20, Size: 10},
 			rockswriter.Step{Do: rockswriter.FlushWAL}, rockswriter.Step{Do: rockswriter.Put, Keys: 20, Size: 10})...),
-		is: hasWAL,
+		is: withOption("manual_wal_flush=true"),
 	}
 	// RocksDB crashed on it until the engine had the option too.
 	all["WALs that the MANIFEST tracks"] = odd{
@@ -273,6 +274,7 @@ func families(all map[string]odd) {
 	for _, style := range []string{"Level", "Universal", "FIFO"} {
 		all["compaction style "+style] = odd{
 			sessions: closed("compaction_style=kCompactionStyle"+style, mixed(rockswriter.Step{Do: rockswriter.Compact})...),
+			is:       withOption("compaction_style=kCompactionStyle" + style),
 		}
 	}
 	all["three levels"] = odd{
@@ -352,6 +354,7 @@ func values(all map[string]odd) {
 	}
 	all["merge operands in a WAL"] = odd{
 		sessions: abandoned("merge_operator=stringappend", mixed(rockswriter.Step{Do: rockswriter.Merge, First: 50, Keys: 100, Size: 5})...),
+		is:       withOption("merge_operator={id=StringAppendOperator"),
 	}
 	all["merge operands among the offsets"] = odd{
 		sessions: closed("merge_operator=stringappend", mixed(
@@ -439,6 +442,25 @@ func withRecord(kind byte) func(*testing.T, *store.Database) {
 		t.Helper()
 		if types := walTypes(t, db); !slices.Contains(types, kind) {
 			t.Errorf("records %v, none of type %d", types, kind)
+		}
+	}
+}
+
+// withOption gives a function that fails unless RocksDB has written that into
+// its OPTIONS file.
+func withOption(text string) func(*testing.T, *store.Database) {
+	return func(t *testing.T, db *store.Database) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(db.Path, "OPTIONS-*"))
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
+		}
+		data, err := os.ReadFile(names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(data), text) {
+			t.Errorf("no %s in %s", text, data)
 		}
 	}
 }
@@ -537,6 +559,86 @@ func checkBlobs(t *testing.T, db *store.Database, a *engine.Answer) {
 		if p["num-blob-files"] != files || p["live-blob-file-garbage-size"] != garbage {
 			t.Errorf("%s: %d blob files with %d bytes of garbage, RocksDB: %v", state.Families[i].Name, files, garbage, p)
 		}
+	}
+}
+
+// TestDamageOfOddDatabases: what stock Kafka Streams has none of can be damaged
+// too; docs/engine.md has the same in words.
+func TestDamageOfOddDatabases(t *testing.T) {
+	t.Parallel()
+	c := realEngine(t, engine.Options{})
+	flipAt := func(at int) func([]byte) []byte {
+		return func(data []byte) []byte {
+			data[at] ^= 1
+			return data
+		}
+	}
+	removeFirst := func(t *testing.T, dir, pattern string) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
+		}
+		if err := os.Remove(names[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []struct {
+		name     string
+		sessions []rockswriter.Recipe
+		harm     func(t *testing.T, dir string)
+		notFit   bool
+		says     string // by RocksDB; "" if it opens the database and says nothing
+	}{
+		{"flipped bit in a WAL", abandoned("", mixed(unflushed)...),
+			func(t *testing.T, dir string) { edit(t, dir, "*.log", flipAt(20)) }, false, ""},
+		{"WAL cut within a record", abandoned("", mixed(unflushed)...),
+			func(t *testing.T, dir string) { edit(t, dir, "*.log", func(data []byte) []byte { return data[:20] }) }, false, ""},
+		{"deleted WAL", abandoned("", mixed(unflushed)...),
+			func(t *testing.T, dir string) { removeFirst(t, dir, "*.log") }, false, ""},
+		{"deleted WAL that the MANIFEST tracks", odds()["WALs that the MANIFEST tracks"].sessions,
+			func(t *testing.T, dir string) { removeFirst(t, dir, "*.log") }, false, "Missing WAL with log number"},
+		{"MANIFEST with zeros over a header", closed("", mixed()...),
+			func(t *testing.T, dir string) {
+				edit(t, dir, "MANIFEST-*", func(data []byte) []byte {
+					last := 0
+					for at := 0; at < len(data); at += 7 + int(binary.LittleEndian.Uint16(data[at+4:])) {
+						last = at
+					}
+					clear(data[last : last+7])
+					return data
+				})
+			}, true, ""},
+		{"deleted blob file", odds()["blob files"].sessions,
+			func(t *testing.T, dir string) { removeFirst(t, dir, "*.blob") }, false, ""},
+		{"flipped bit in a block without a checksum", closed(blocks("checksum=kNoChecksum"), mixed()...),
+			func(t *testing.T, dir string) { edit(t, dir, "*.sst", flipAt(50)) }, false, ""},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "db")
+			for _, r := range d.sessions {
+				rockswriter.Write(t, dir, r)
+			}
+			whole, err := c.Ask(ctx, alone(dir), everything)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.harm(t, dir)
+			if why := engine.Fit(alone(dir)); (why != "") != d.notFit {
+				t.Errorf("fit: %q", why)
+			}
+			a, err := engine.AskAnyway(ctx, c, dir, 0, everything)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.says == "" && a.Error != "" || !strings.Contains(a.Error, d.says) {
+				t.Errorf("RocksDB says %q, want %q", a.Error, d.says)
+			}
+			if strings.Contains(d.name, "WAL") && a.LastSequence >= whole.LastSequence {
+				t.Errorf("sequence %d, before the damage %d", a.LastSequence, whole.LastSequence)
+			}
+		})
 	}
 }
 
