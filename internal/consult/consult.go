@@ -361,7 +361,7 @@ const (
 )
 
 var outcomes = []string{answered, refused, differed, string(engine.NotFit), string(engine.Hung), string(engine.Died),
-	string(engine.Garbage), string(engine.SetAside), string(engine.Moving)}
+	string(engine.Garbage), string(engine.TooLarge), string(engine.SetAside), string(engine.Moving)}
 
 func outcome(o *engine.Opinion) string {
 	if e, ok := errors.AsType[*engine.Error](o.Err); ok {

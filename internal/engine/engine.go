@@ -26,9 +26,10 @@ import (
 // Defaults and bounds.
 const (
 	DefaultDeadline = 5 * time.Second
-	// DefaultMemory is what the child may have in heap and stacks, of which it
+	// DefaultMemory is what RocksDB may have in heap and stacks, of which it
 	// takes 60 MiB on starting and touches a third. The rest keeps it below
-	// 96 MiB resident whatever it meets.
+	// 96 MiB resident whatever it meets. Go's own heap is not in it (Linux does
+	// not count what is mapped over a reservation): the child copies little.
 	DefaultMemory = 128 << 20
 	// LeastMemory is what the child is not started below. It starts from 64 MiB
 	// on; the rest is for a WAL of MaxWAL. It takes some 20 MiB resident, and
@@ -187,6 +188,10 @@ func Fit(db *store.Database) string {
 			return string(f.Code)
 		}
 	}
+	if n := len(state.WALs); n > 0 && db.WALFiles == 0 {
+		// RocksDB would miss them, and only the application knows where they are.
+		return fmt.Sprintf("its MANIFEST names %d write-ahead logs, and none is in its directory", n)
+	}
 	if db.Sizes.WAL > MaxWAL {
 		return fmt.Sprintf("%d bytes of WAL, all of which RocksDB would take into memory", db.Sizes.WAL)
 	}
@@ -216,6 +221,10 @@ func (c *Client) ask(ctx context.Context, s subject, w What) (*Answer, error) {
 		c.deaths = 0
 		delete(c.aside, s.path)
 		return a, nil
+	}
+	if err.Kind == TooLarge {
+		err.Path = volume.Text(s.path)
+		return nil, err
 	}
 	c.bury()
 	if ctx.Err() != nil {

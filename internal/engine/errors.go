@@ -35,6 +35,8 @@ const (
 	Died Kind = "died"
 	// Garbage: what came is no answer, or too large for one. The child was killed.
 	Garbage Kind = "garbage"
+	// TooLarge: the answer is beyond what the sidecar takes.
+	TooLarge Kind = "too-large"
 	// SetAside: the child hung or died on this database before, and nothing has
 	// changed in it since.
 	SetAside Kind = "set-aside"
@@ -81,6 +83,8 @@ func (e *Error) Error() string {
 		s += ": RocksDB's process ended"
 	case Garbage:
 		s += ": RocksDB's process did not answer properly and was killed"
+	case TooLarge:
+		s += ": RocksDB's answer is too large"
 	case Moving:
 		s += ": it changed each time that RocksDB was asked"
 	case SetAside:

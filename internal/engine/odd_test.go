@@ -598,6 +598,13 @@ func TestDamageOfOddDatabases(t *testing.T) {
 			func(t *testing.T, dir string) { removeFirst(t, dir, "*.log") }, false, ""},
 		{"deleted WAL that the MANIFEST tracks", odds()["WALs that the MANIFEST tracks"].sessions,
 			func(t *testing.T, dir string) { removeFirst(t, dir, "*.log") }, false, "Missing WAL with log number"},
+		// They may be in another directory, of which only the application knows.
+		{"no WAL where the MANIFEST tracks some", odds()["WALs that the MANIFEST tracks"].sessions,
+			func(t *testing.T, dir string) {
+				for more, _ := filepath.Glob(filepath.Join(dir, "*.log")); len(more) > 0; more, _ = filepath.Glob(filepath.Join(dir, "*.log")) {
+					removeFirst(t, dir, "*.log")
+				}
+			}, true, "Missing WAL with log number"},
 		{"MANIFEST with zeros over a header", closed("", mixed()...),
 			func(t *testing.T, dir string) {
 				edit(t, dir, "MANIFEST-*", func(data []byte) []byte {

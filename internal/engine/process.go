@@ -213,8 +213,8 @@ func launch(o *Options) (*process, error) {
 	return p, nil
 }
 
-// ask sends one request and takes its answer. After an error the child must be
-// killed.
+// ask sends one request and takes its answer. After an error other than TooLarge
+// the child must be killed.
 func (p *process) ask(ctx context.Context, r *wire.Request, deadline time.Duration) (*Answer, *Error) {
 	sent := make(chan error, 1)
 	go func() { sent <- wire.Write(p.in, r, wire.MaxRequest) }() // a child that reads nothing
@@ -224,6 +224,9 @@ func (p *process) ask(ctx context.Context, r *wire.Request, deadline time.Durati
 	}
 	if err := <-sent; err != nil || reply.ID != r.ID {
 		return nil, &Error{Kind: Garbage, Detail: fmt.Sprintf("answer %d to request %d", reply.ID, r.ID), Err: err}
+	}
+	if reply.TooLarge {
+		return nil, &Error{Kind: TooLarge, Detail: fmt.Sprintf("more than %d MiB", wire.MaxReply>>20)}
 	}
 	return &reply.Answer, nil
 }

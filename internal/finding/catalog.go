@@ -173,6 +173,6 @@ var catalog = map[Code]Kind{
 		"RocksDB itself reads something else in this database than the sidecar's own reader does; seen twice, with the files unchanged.",
 		"Trust neither figure, and report it with the output of `sidecar status --with-engine --output=json`: one of the two has a defect."},
 	RocksDBFails: {Unreadable,
-		"RocksDB itself hung or died each time that it was asked about this database, in a process of its own.",
-		"Keep a copy of the store before the application starts: opening it will most likely do the same to the application."},
+		"RocksDB itself hung or died each time that it was asked about this database, in a process of its own with little memory.",
+		"Keep a copy of the store before the application starts: where RocksDB hung or crashed, opening it will most likely do the same to the application; where the evidence says that memory ended (alloc), only that process had too little."},
 }

@@ -140,7 +140,7 @@ func Serve(in io.Reader, out io.Writer, hello wire.Hello, answer func(*wire.Requ
 func reply(out io.Writer, r *wire.Request, answer func(*wire.Request) wire.Answer) error {
 	err := wire.Write(out, &wire.Reply{ID: r.ID, Answer: answer(r)}, wire.MaxReply)
 	if errors.Is(err, wire.ErrTooLarge) {
-		return wire.Write(out, &wire.Reply{ID: r.ID, Answer: wire.Answer{Error: "the answer is too large: " + err.Error()}}, wire.MaxReply)
+		return wire.Write(out, &wire.Reply{ID: r.ID, TooLarge: true}, wire.MaxReply)
 	}
 	return err
 }

@@ -48,6 +48,8 @@ type Request struct {
 type Reply struct {
 	ID     uint64 `json:"id"`
 	Answer Answer `json:"answer"`
+	// TooLarge says that the answer is beyond MaxReply, and left out.
+	TooLarge bool `json:"too_large,omitempty"`
 }
 
 // Answer is what RocksDB says of one database that it has opened read-only.
