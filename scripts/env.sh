@@ -35,16 +35,29 @@ go_minor=$(awk '$1 == "go" { split($2, v, "."); print v[1] "." v[2]; exit }' go.
 # shellcheck disable=SC2034 # used where this is sourced
 golangci=$cache/bin/golangci-lint-$golangci_version-go$go_minor
 
+# What is built for: this machine, or that of GOARCH, with Debian's compiler for it.
+machine=$(uname -m)
+case ${GOARCH:-} in
+amd64) machine=x86_64 ;;
+arm64) machine=aarch64 ;;
+esac
+if [[ $machine != "$(uname -m)" ]]; then
+	export CC=${CC:-$machine-linux-gnu-gcc}
+fi
+
 # RocksDB's library and header, and how the one package that needs them finds
 # them. No flag has an absolute path, so that Go's build cache holds for every
 # checkout and no path of this machine gets into the program, which looks for
 # librocksdb.so beside itself.
 rocksdb_version=10.10.1
-rocksdb=$cache/rocksdb-$rocksdb_version-$(uname -m)
+rocksdb=$cache/rocksdb-$rocksdb_version-$machine
 with_rocksdb() {
+	local flags='-lrocksdb -Wl,-rpath,$ORIGIN'
+	# Only gcc for its own machine looks at LIBRARY_PATH.
+	[[ $machine == "$(uname -m)" ]] || flags="-L$rocksdb/lib $flags"
 	CGO_ENABLED=1 C_INCLUDE_PATH=$rocksdb/include${C_INCLUDE_PATH:+:$C_INCLUDE_PATH} \
 		LIBRARY_PATH=$rocksdb/lib${LIBRARY_PATH:+:$LIBRARY_PATH} \
-		CGO_LDFLAGS='-lrocksdb -Wl,-rpath,$ORIGIN' "$@"
+		CGO_LDFLAGS=$flags "$@"
 }
 # The second is the binding's own: it adds no libraries to the linker's list.
 # shellcheck disable=SC2034 # used where this is sourced
