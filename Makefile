@@ -42,6 +42,14 @@ test-live: ## the agent for ten minutes beside each of two live versions
 soak: ## RocksDB beside the agent over 1,000 stores that all change, for eight minutes
 	@scripts/soak
 
+.PHONY: image
+image: ## the container image, with docker, podman or buildah (docs/image.md)
+	@scripts/image
+
+.PHONY: test-image
+test-image: ## builds that image with buildah on bases of Debian's packages, looks at it and runs it
+	@scripts/test-image
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint
 	@scripts/lint
