@@ -46,13 +46,11 @@ RUN --mount=type=cache,target=/cache \
     GOARCH=$TARGETARCH scripts/image-root /image
 
 FROM ${RUN_BASE}
-ARG RUN_BASE
-ARG VERSION=unknown
+# scripts/image adds those that change: buildah up to 1.28 takes a LABEL from its cache
+# even if an ARG in it has another value.
 LABEL org.opencontainers.image.title="streams-sidecar" \
       org.opencontainers.image.description="Watches the RocksDB state of a Kafka Streams application from beside it, and sees it closed cleanly" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.base.name="$RUN_BASE"
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /image/ /opt/streams-sidecar/
 ENV PATH=/opt/streams-sidecar:$PATH
 # A number, because Kubernetes cannot tell from a name that it is not root

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,7 +135,8 @@ func TestStatusWithEngine(t *testing.T) {
 	}
 }
 
-// TestAgent: the agent starts, is healthy, exports what it sees, and ends.
+// TestAgent: the agent starts, is healthy, exports what it sees and what RocksDB
+// says of it, and ends.
 func TestAgent(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "4.4.0", "closed-clean", "run",
@@ -158,27 +160,11 @@ func TestAgent(t *testing.T) {
 		_ = cmd.Wait()
 		t.Fatalf("%v: %s", urls, errs.String())
 	}
-	root := strings.TrimSuffix(urls["hook"], "/prestop")
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		code, _ := get(t, root+"/startupz")
-		if code == http.StatusOK {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("/startupz answers %d: %s", code, errs.String())
-		}
-	}
-	if code, text := get(t, root+"/livez"); code != http.StatusOK {
-		t.Errorf("/livez: %d %s", code, text)
-	}
-	_, text := get(t, urls["metrics"])
-	for _, want := range []string{
-		`kstreams_sidecar_build_info{`, `version="` + image.version + `"`, `kstreams_store_up{`,
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
-		}
-	}
+	hook := strings.TrimSuffix(urls["hook"], "/prestop")
+	eventually(t, hook+"/startupz")
+	eventually(t, hook+"/livez")
+	eventually(t, urls["metrics"], `kstreams_sidecar_build_info{`, `version="`+image.version+`"`, `kstreams_store_up{`,
+		`kstreams_sidecar_engine_info{rocksdb_version="10.10.1"} 1`, "kstreams_sidecar_engine_up 1", "rocksdb_estimate_num_keys{")
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -190,17 +176,26 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, url string) (code int, text string) {
+// eventually asks until the answer is 200 and holds all of that.
+func eventually(t *testing.T, url string, want ...string) {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
-	resp, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		resp, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := slices.DeleteFunc(slices.Clone(want), func(w string) bool { return bytes.Contains(body, []byte(w)) })
+		if resp.StatusCode == http.StatusOK && len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %s without %q\n%s", url, resp.Status, missing, body)
+		}
 	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
 }
