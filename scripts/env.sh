@@ -46,9 +46,9 @@ if [[ $machine != "$(uname -m)" ]]; then
 fi
 
 # RocksDB's library and header, and how the one package that needs them finds
-# them. No flag has an absolute path, so that Go's build cache holds for every
-# checkout and no path of this machine gets into the program, which looks for
-# librocksdb.so beside itself.
+# them. No flag for this machine has an absolute path, so that Go's build cache
+# holds for every checkout. The program looks for librocksdb.so beside itself, and
+# no path of this machine gets into it.
 rocksdb_version=10.10.1
 rocksdb=$cache/rocksdb-$rocksdb_version-$machine
 with_rocksdb() {
