@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// reapFor is how long a killed child is waited for. One that is within a
-	// system call on a hung volume ends when that does.
-	reapFor = 2 * time.Second
+	// reapFor is how long a killed child is waited for, and stuckAfter before it
+	// is called stuck: on a busy machine a nice process takes seconds to die, and
+	// one that is within a system call on a hung volume ends when that does.
+	reapFor    = 2 * time.Second
+	stuckAfter = 15 * time.Second
 	// lastWords is how much of what a child writes to stderr is kept.
 	lastWords = 1 << 10
 	maxPause  = time.Minute
@@ -49,12 +51,22 @@ func (c *Client) ensure(ctx context.Context) error {
 			return nil
 		}
 	}
-	if c.zombie != nil {
+	if z := c.zombie; z != nil {
+		timer := time.NewTimer(stuckAfter - time.Since(z.killed))
+		defer timer.Stop()
 		select {
-		case <-c.zombie.ended:
+		case <-z.ended:
+		case <-timer.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of the engine: %w", ctx.Err())
+		case <-c.closing:
+			return &Error{Kind: Closed}
+		}
+		select {
+		case <-z.ended:
 			c.zombie = nil
 		default:
-			return &Error{Kind: Stuck, Path: c.o.Program, Detail: "process " + strconv.Itoa(c.zombie.cmd.Process.Pid)}
+			return &Error{Kind: Stuck, Path: c.o.Program, Detail: "process " + strconv.Itoa(z.cmd.Process.Pid)}
 		}
 	}
 	if wait := c.notBefore.Sub(c.o.now()); wait > 0 {
@@ -139,6 +151,7 @@ func (c *Client) bury() {
 		return
 	}
 	c.child = nil
+	p.killed = time.Now()
 	_ = p.cmd.Process.Kill() // it may have ended
 	_ = p.in.Close()
 	_ = p.out.Close()
@@ -157,6 +170,7 @@ type process struct {
 	in     io.WriteCloser
 	out    io.ReadCloser
 	stderr words
+	killed time.Time
 	ended  chan struct{} // closed once it was waited for
 	status string        // how it ended; set before ended is closed
 }
