@@ -90,6 +90,9 @@ func consultAll(ctx context.Context, c *engine.Client, vs []*volume.Volume, dirs
 			}
 		})
 		for _, db := range databases {
+			if ctx.Err() != nil {
+				break
+			}
 			again := func() *store.Database {
 				dirs[i] = dirs[i].Refresh(v, map[string]bool{db.Path: true})
 				return find(dirs[i], db.Path)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -189,7 +190,7 @@ func TestAgentWithoutItsEngine(t *testing.T) {
 	if e := a.state(t).Engine; e != nil || strings.Contains(a.get(t, a.metrics), "sidecar_engine") {
 		t.Errorf("--engine-interval=0: %+v", e)
 	}
-	if code, _, errs := sidecar("run", "--state-dir", dir, "--engine-interval=10ms"); code != 64 || !strings.Contains(errs, "--engine-interval=10ms: at least 1s") {
+	if code, _, errs := sidecar("run", "--state-dir", dir, "--engine-interval=10ms"); code != 64 || !strings.Contains(errs, "--engine-interval=10ms: from 1s to 168h0m0s") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -350,4 +351,30 @@ func processes(t *testing.T, program string) (out []int) {
 		out = append(out, pid)
 	}
 	return out
+}
+
+// TestStatusIsCalledOff: a look that was not finished is not shown.
+func TestStatusIsCalledOff(t *testing.T) {
+	t.Parallel()
+	program := realEngine(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	code := execute(ctx, []string{"status", "--with-engine", "--engine", program, "--state-dir", fixture.Unpack(t, "3.9.1", "closed-clean")}, &out, &errs)
+	if code != report.ExitUnreadable || out.Len()+errs.Len() != 0 {
+		t.Errorf("code %d, %s%s", code, &out, &errs)
+	}
+}
+
+// TestForgetEmpty: a setting that is empty is not given.
+func TestForgetEmpty(t *testing.T) { // not in parallel: the environment is everybody's
+	t.Setenv("SIDECAR_ENGINE_INTERVAL", "")
+	t.Setenv("SIDECAR_REAL", "x")
+	t.Setenv("OTHER_EMPTY", "")
+	forgetEmpty()
+	for name, there := range map[string]bool{"SIDECAR_ENGINE_INTERVAL": false, "SIDECAR_REAL": true, "OTHER_EMPTY": true} {
+		if _, ok := os.LookupEnv(name); ok != there {
+			t.Errorf("%s is there: %v", name, ok)
+		}
+	}
 }

@@ -58,3 +58,29 @@ func TestDivide(t *testing.T) {
 		}
 	}
 }
+
+// TestBeside: a second engine takes what is left, and none if that is too little.
+func TestBeside(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, c := range []struct {
+		files map[string]string
+		want  uint64
+	}{
+		{map[string]string{}, 0},
+		{map[string]string{"memory.max": "max\n", "memory.current": "1\n"}, 0},
+		{map[string]string{"memory.max": "134217728\n", "memory.current": "62914560\n", "memory.stat": "anon 5\ninactive_file 10485760\n"}, (128 - 50 - 16 + 32) * mib},
+		{map[string]string{"memory.max": "134217728\n", "memory.current": "134217728\n"}, 16 * mib},
+		{map[string]string{"memory.max": "67108864\n", "memory.current": "134217728\n"}, 1},
+		{map[string]string{"memory/memory.limit_in_bytes": "1073741824\n", "memory/memory.usage_in_bytes": "62914560\n",
+			"memory/memory.stat": "inactive_file 1\ntotal_inactive_file 3\n"}, engine.DefaultMemory},
+	} {
+		root := fstest.MapFS{}
+		for name, text := range c.files {
+			root[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := beside(root); got != c.want {
+			t.Errorf("%v: %d, want %d", c.files, got, c.want)
+		}
+	}
+}

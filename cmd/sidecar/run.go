@@ -60,7 +60,7 @@ func (c *runCmd) Run(s *streams) error {
 	if err := server.CheckWebConfig(c.WebConfigFile); err != nil {
 		return err
 	}
-	mem := divide(containerMemory(os.DirFS("/sys/fs/cgroup")), c.EngineInterval != 0)
+	mem := divide(containerMemory(os.DirFS(cgroupRoot)), c.EngineInterval != 0)
 	limitMemory(mem.own)
 	var events event.Stream
 	events.Listen(event.Log(c.logger(s.stderr), logHold, time.Now))
@@ -140,8 +140,8 @@ func (c *runCmd) check() error {
 	if max(time.Duration(c.PrestopTimeout), time.Duration(c.TerminationGracePeriod)) > longestWait {
 		return usageError(fmt.Sprintf("--prestop-timeout and --termination-grace-period can be at most %v", longestWait))
 	}
-	if c.EngineInterval != 0 && time.Duration(c.EngineInterval) < shortestInterval {
-		return usageError(fmt.Sprintf("--engine-interval=%v: at least %v, or 0 for never", time.Duration(c.EngineInterval), shortestInterval))
+	if d := time.Duration(c.EngineInterval); d != 0 && (d < shortestInterval || d > longestWait) {
+		return usageError(fmt.Sprintf("--engine-interval=%v: from %v to %v, or 0 for never", d, shortestInterval, longestWait))
 	}
 	if c.StopTimeout < 0 {
 		return usageError("--stop-timeout cannot be negative")

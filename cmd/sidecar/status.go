@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
 	"streams-sidecar/internal/engine"
@@ -39,22 +40,27 @@ func (c *statusCmd) Run(s *streams) error {
 		if err != nil {
 			return err
 		}
-		rocks = engine.New(engine.Options{Program: program})
+		rocks = engine.New(engine.Options{Program: program, Memory: beside(os.DirFS(cgroupRoot))})
 		defer rocks.Close()
 	}
 	var dirs []*store.StateDir
+	code := report.ExitUnreadable // until a look is done
 	for {
 		dirs = store.ScanAll(vs, paths, dirs)
 		doc := look(s, rocks, vs, dirs)
+		if s.ctx.Err() != nil && rocks != nil {
+			return codeError(code) // the look was not finished
+		}
+		code = doc.ExitCode()
 		if err := c.print(s, &doc); err != nil {
 			return err
 		}
 		if c.Watch <= 0 {
-			return codeError(doc.ExitCode())
+			return codeError(code)
 		}
 		select {
 		case <-s.ctx.Done():
-			return codeError(doc.ExitCode())
+			return codeError(code)
 		case <-time.After(c.Watch):
 		}
 	}

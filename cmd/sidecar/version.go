@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"runtime"
 
 	"streams-sidecar/internal/engine"
@@ -32,7 +33,7 @@ func (c *versionCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	rocks := engine.New(engine.Options{Program: program})
+	rocks := engine.New(engine.Options{Program: program, Memory: beside(os.DirFS(cgroupRoot))})
 	defer rocks.Close()
 	if lib, err := rocks.Version(s.ctx); err != nil {
 		v.Note = "built without RocksDB; " + err.Error()

@@ -35,8 +35,6 @@ const (
 	shortestPause = 40 * time.Millisecond
 	longestPause  = 2 * time.Second
 
-	statisticsTries = 5
-
 	turn = time.Second // how often the picture is looked at for what is due
 	// longestWait is how many times rarer a database is asked about that does
 	// not change.
@@ -51,7 +49,6 @@ const (
 type Engine interface {
 	Version(ctx context.Context) (string, error)
 	Consult(ctx context.Context, db *store.Database, w engine.What, again func() *store.Database) engine.Opinion
-	Ask(ctx context.Context, db *store.Database, w engine.What) (*engine.Answer, error)
 	Restarts() uint64
 }
 
@@ -90,6 +87,7 @@ type memory struct {
 	fingerprint uint64
 	unchanged   int // looks in a row that found it as it was
 	last        time.Time
+	changed     time.Time // when it was first seen to differ from what was asked about
 	findings    []finding.Finding
 }
 
@@ -132,8 +130,8 @@ func (c *Consultant) State() State {
 }
 
 // Opinion gives RocksDB's newest opinion of a database. There is none before
-// it was asked, and none of a database that has changed since if the opinion is
-// older than three times the interval.
+// it was asked, and none of a database that was seen to change longer ago than
+// three times the interval.
 func (c *Consultant) Opinion(db *store.Database) (engine.Opinion, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -141,38 +139,51 @@ func (c *Consultant) Opinion(db *store.Database) (engine.Opinion, bool) {
 	if !ok || m.id != db.DirID {
 		return engine.Opinion{}, false
 	}
-	if m.fingerprint != db.Fingerprint() && c.cfg.Now().Sub(m.last) > outdated*max(c.cfg.Every, c.slowest) {
+	if !m.changed.IsZero() && c.cfg.Now().Sub(m.changed) > outdated*max(c.cfg.Every, c.slowest) {
 		return engine.Opinion{}, false
 	}
 	return m.opinion, true
 }
 
-// Statistics asks RocksDB for the text of rocksdb.stats of each column family.
-// Unlike everything else here it waits for the answer.
-func (c *Consultant) Statistics(ctx context.Context, db *store.Database) (a *engine.Answer, err error) {
-	for range statisticsTries { // a compaction may take a table away meanwhile
-		if a, err = c.cfg.Engine.Ask(ctx, db, engine.What{Stats: true}); err != nil || a.Error == "" {
-			break
+// Statistics asks RocksDB about a database in this moment, also for the text of
+// rocksdb.stats of each column family. Unlike everything else here it waits for
+// the answer.
+func (c *Consultant) Statistics(ctx context.Context, db *store.Database) engine.Opinion {
+	dirs := c.cfg.Picture()
+	for _, s := range databases(dirs) {
+		if s.db.Path == db.Path {
+			return c.consult(ctx, dirs, s, engine.What{Offsets: true, Stats: true})
 		}
 	}
-	return a, err
+	return engine.Opinion{Err: &engine.Error{Kind: engine.NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}, At: c.cfg.Now()}
 }
 
 // Run asks until the context ends. It returns nil then; it has no other way out.
 func (c *Consultant) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := turn
-		if dirs := c.cfg.Picture(); dirs != nil && !c.cfg.Quiet() {
+		if dirs := c.cfg.Picture(); dirs != nil {
+			all := databases(dirs)
+			c.note(all)
+			due := c.due(all)
 			switch {
+			case c.cfg.Quiet() || len(due) == 0 && c.known():
 			case !c.ready(ctx):
 				wait = retry
-			case c.round(ctx, dirs):
+			case c.round(ctx, dirs, due, len(all)):
 				continue
 			}
 		}
 		sleep(ctx, wait)
 	}
 	return nil
+}
+
+// known says that the engine was tried, and could be asked.
+func (c *Consultant) known() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.asked && c.err == nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -229,19 +240,10 @@ type subject struct {
 	due time.Time
 }
 
-// round asks about what is due, the longest due first, until a turn is over.
-// It says whether more is due already.
-func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir) (more bool) {
+// round asks about what is due until a turn is over. It says whether more is
+// due already.
+func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir, due []subject, all int) (more bool) {
 	began := c.cfg.Now()
-	all := databases(dirs)
-	c.forget(all)
-	var due []subject
-	for _, s := range all {
-		if s.due = c.due(s.db); !s.due.After(began) {
-			due = append(due, s)
-		}
-	}
-	slices.SortStableFunc(due, func(a, b subject) int { return a.due.Compare(b.due) })
 	for _, s := range due {
 		if c.cfg.Now().Sub(began) >= turn {
 			return true
@@ -254,7 +256,7 @@ func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir) (more bo
 			return false
 		}
 		pause := min(max(took*(share-1), shortestPause), longestPause)
-		c.pace(took+pause, len(all))
+		c.pace(took+pause, all)
 		sleep(ctx, pause)
 	}
 	return false
@@ -274,21 +276,43 @@ func databases(dirs []*store.StateDir) (out []subject) {
 	return out
 }
 
-// due is when a database is to be asked about: the zero time if it never was.
-// What has changed waits for the interval, what has not for twice, four times,
-// up to sixteen times of it.
-func (c *Consultant) due(db *store.Database) time.Time {
+// due gives what is to be asked about now: what never was, then the longest due,
+// and last those on which RocksDB has failed, which hold up all others.
+func (c *Consultant) due(all []subject) (out []subject) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	m, ok := c.memory[db.Path]
-	if !ok || m.id != db.DirID {
-		return time.Time{}
+	now := c.cfg.Now()
+	failed := map[string]bool{}
+	for _, s := range all {
+		if m, ok := c.memory[s.db.Path]; ok && m.id == s.db.DirID {
+			s.due = m.last.Add(c.interval(m))
+			if e, is := errors.AsType[*engine.Error](m.opinion.Err); is && e.Times > 0 {
+				failed[s.db.Path] = true
+			}
+		}
+		if !s.due.After(now) {
+			out = append(out, s)
+		}
 	}
-	wait := c.cfg.Every
-	if m.fingerprint == db.Fingerprint() {
-		wait *= time.Duration(min(longestWait, 2<<min(m.unchanged, 16)))
+	slices.SortStableFunc(out, func(a, b subject) int {
+		if x, y := failed[a.db.Path], failed[b.db.Path]; x != y {
+			if x {
+				return 1
+			}
+			return -1
+		}
+		return a.due.Compare(b.due)
+	})
+	return out
+}
+
+// interval until a database is asked about again. What has changed waits for the
+// interval, what has not for twice, four times, up to sixteen times of it.
+func (c *Consultant) interval(m *memory) time.Duration {
+	if !m.changed.IsZero() {
+		return c.cfg.Every
 	}
-	return m.last.Add(wait)
+	return c.cfg.Every * time.Duration(min(longestWait, 2<<min(m.unchanged, 16)))
 }
 
 // pace notes how long a round over n databases would take at this rate.
@@ -299,10 +323,9 @@ func (c *Consultant) pace(each time.Duration, n int) {
 	c.slowest += (now - c.slowest) / 16
 }
 
-// ask asks about one database; ok is false if the engine cannot be asked at all.
-func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject) (took time.Duration, ok bool) {
-	began := c.cfg.Now()
-	again := func() *store.Database {
+// consult asks about one database, with a fresh look at it where they differ.
+func (c *Consultant) consult(ctx context.Context, dirs []*store.StateDir, s subject, w engine.What) engine.Opinion {
+	return c.cfg.Engine.Consult(ctx, s.db, w, func() *store.Database {
 		fresh := dirs[s.dir].Refresh(c.cfg.Volumes[s.dir], map[string]bool{s.db.Path: true})
 		for _, o := range databases([]*store.StateDir{fresh}) {
 			if o.db.Path == s.db.Path {
@@ -310,8 +333,13 @@ func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject)
 			}
 		}
 		return nil
-	}
-	o := c.cfg.Engine.Consult(ctx, s.db, engine.What{Offsets: true}, again)
+	})
+}
+
+// ask asks about one database; ok is false if the engine cannot be asked at all.
+func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject) (took time.Duration, ok bool) {
+	began := c.cfg.Now()
+	o := c.consult(ctx, dirs, s, engine.What{Offsets: true})
 	if ctx.Err() != nil {
 		return 0, false
 	}
@@ -335,18 +363,22 @@ func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject)
 	return m.last.Sub(began), true
 }
 
-// forget drops what is known of databases that are gone.
-func (c *Consultant) forget(all []subject) {
-	there := make(map[string]bool, len(all))
+// note marks what has changed since it was asked about, and drops what is known
+// of databases that are gone.
+func (c *Consultant) note(all []subject) {
+	there := make(map[string]*store.Database, len(all))
 	for _, s := range all {
-		there[s.db.Path] = true
+		there[s.db.Path] = s.db
 	}
 	var gone []finding.Finding
 	c.mu.Lock()
 	for path, m := range c.memory {
-		if !there[path] {
+		switch db := there[path]; {
+		case db == nil:
 			gone = append(gone, m.findings...)
 			delete(c.memory, path)
+		case m.changed.IsZero() && m.fingerprint != db.Fingerprint():
+			m.changed = c.cfg.Now()
 		}
 	}
 	c.mu.Unlock()

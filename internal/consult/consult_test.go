@@ -27,10 +27,13 @@ type rocks struct {
 	mu    sync.Mutex
 	err   error // of the engine as a whole
 	takes time.Duration
+	stats bool             // whether the statistics are to be asked for
 	fails map[string]error // by path
 	asked map[string][]time.Time
 	begun time.Time
 	order []string
+
+	versions int
 }
 
 func newRocks() *rocks {
@@ -52,20 +55,17 @@ func (r *rocks) fail(path string, err error) {
 func (r *rocks) Version(context.Context) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.versions++
 	return "10.10.1", r.err
 }
 
 func (r *rocks) Restarts() uint64 { return 7 }
 
-func (r *rocks) Ask(context.Context, *store.Database, engine.What) (*engine.Answer, error) {
-	return nil, errors.New("not here")
-}
-
 func (r *rocks) Consult(_ context.Context, db *store.Database, w engine.What, again func() *store.Database) engine.Opinion {
 	time.Sleep(r.takes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !w.Offsets || w.Stats {
+	if !w.Offsets || w.Stats != r.stats {
 		return engine.Opinion{Err: fmt.Errorf("asked for %+v", w)}
 	}
 	if r.err != nil {
@@ -381,8 +381,13 @@ func TestOpinions(t *testing.T) {
 		}
 		touch(t, path)
 		r.look()
+		time.Sleep(170 * time.Second)
+		if _, ok := r.Opinion(r.all()[path]); !ok {
+			t.Error("no opinion of a database that has changed within three intervals")
+		}
+		time.Sleep(20 * time.Second)
 		if _, ok := r.Opinion(r.all()[path]); ok {
-			t.Error("an opinion that is an hour old of a database that has changed")
+			t.Error("an opinion of a database that has changed more than three intervals ago")
 		}
 		// The directory is another one.
 		r.rocks.set(nil)
@@ -409,6 +414,69 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestStatistics: they are of this moment, are asked for with everything else,
+// and change nothing of what is known.
+func TestStatistics(t *testing.T) {
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, dir)
+		r.look()
+		time.Sleep(10 * time.Second)
+		db := r.all()[pathOf(t, r, "1_0/rocksdb/kv")]
+		before, asked := r.rocks.total(), r.State().Requests["answered"]
+		r.rocks.stats = true
+		o := r.Statistics(t.Context(), db)
+		if o.Err != nil || o.Answer.LastSequence != 5 || time.Since(o.At) > time.Second || r.rocks.total() != before+1 {
+			t.Errorf("%+v", o)
+		}
+		if now := r.State().Requests["answered"]; now != asked {
+			t.Errorf("%d requests, %d before", now, asked)
+		}
+		must(t, os.RemoveAll(db.Path))
+		r.look()
+		if e, ok := errors.AsType[*engine.Error](r.Statistics(t.Context(), db).Err); !ok || e.Kind != engine.NotFit {
+			t.Errorf("of a database that is gone: %v", e)
+		}
+	})
+}
+
+// TestFailuresComeLast: a database on which RocksDB has failed waits for all
+// others, and nothing is asked where there is nothing.
+func TestFailuresComeLast(t *testing.T) {
+	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, dir)
+		r.look()
+		bad := pathOf(t, r, "1_0/rocksdb/kv")
+		r.rocks.fail(bad, &engine.Error{Kind: engine.Hung, Times: 1})
+		for range 4 {
+			for path := range r.all() {
+				touch(t, path)
+			}
+			r.look()
+			time.Sleep(90 * time.Second)
+		}
+		n := len(r.all())
+		if total := r.rocks.total(); total < 2*n {
+			t.Fatalf("only %d requests", total)
+		}
+		for round := 1; (round+1)*n <= r.rocks.total(); round++ { // in the first nothing is known of it yet
+			if last := r.rocks.order[(round+1)*n-1]; last != bad {
+				t.Errorf("round %d ends with %s", round, last)
+			}
+		}
+	})
+	empty := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, empty)
+		r.look()
+		time.Sleep(time.Hour)
+		if s := r.State(); !s.Asked || s.Version != "10.10.1" || r.rocks.versions != 1 {
+			t.Errorf("%+v, asked for its version %d times", s, r.rocks.versions)
+		}
+	})
 }
 
 // TestTotal: the sums of a store are there only if every segment has answered.

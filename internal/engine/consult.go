@@ -24,7 +24,7 @@ type Opinion struct {
 func (o *Opinion) Findings(path string) (out []finding.Finding) {
 	if e, ok := errors.AsType[*Error](o.Err); ok && e.Times >= failures {
 		out = append(out, finding.New(finding.RocksDBFails, path, finding.Expected("an answer"),
-			finding.Found("%s, %d times in a row", e.Detail, e.Times)))
+			finding.Found("%s, %d times in a row", e.what(), e.Times)))
 	}
 	for i, x := range o.Differences {
 		switch {
@@ -47,10 +47,12 @@ const failures = 2
 const consultations = 10
 
 // Consult asks RocksDB about a database and compares. Where they differ, again
-// is called for a fresh look, which is nil if the database is gone: a
-// difference, and an error of RocksDB, counts only if the MANIFEST is still the
-// one that our reader had read before RocksDB did. Otherwise it is asked anew.
+// is called for a fresh look, which is nil if the database is gone, and RocksDB
+// is asked anew: a difference, and an error of RocksDB, counts only if it comes
+// twice in a row and the MANIFEST is still the one that our reader had read
+// before the first time.
 func (c *Client) Consult(ctx context.Context, db *store.Database, w What, again func() *store.Database) Opinion {
+	once := false // RocksDB has differed from db already
 	for range consultations {
 		at := c.o.now()
 		a, err := c.Ask(ctx, db, w)
@@ -66,8 +68,18 @@ func (c *Client) Consult(ctx context.Context, db *store.Database, w What, again 
 		if now == nil {
 			return Opinion{Err: &Error{Kind: NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}, At: at}
 		}
-		if err != nil && (Fit(db) != "") == (Fit(now) != "") || err == nil && sameState(db, now) {
-			return Opinion{Answer: a, Differences: differences, Err: err, At: at}
+		if err != nil && (Fit(db) != "") == (Fit(now) != "") {
+			return Opinion{Err: err, At: at}
+		}
+		if err == nil {
+			if why := Fit(now); why != "" {
+				return Opinion{Err: &Error{Kind: NotFit, Path: volume.Text(db.Path), Detail: why}, At: at}
+			}
+			same := sameState(db, now)
+			if same && once {
+				return Opinion{Answer: a, Differences: differences, At: at}
+			}
+			once = same
 		}
 		db = now
 	}

@@ -95,6 +95,7 @@ type Client struct {
 	failed *Error   // why the last start failed
 	// consecutive failures to start, and deaths while asked
 	starts, deaths int
+	idle           int       // deaths between two requests, since the last answer
 	notBefore      time.Time // of the next start
 	aside          map[string]setAside
 	version        string
@@ -218,7 +219,7 @@ func (c *Client) ask(ctx context.Context, s subject, w What) (*Answer, error) {
 	c.nextID++
 	a, err := c.child.ask(ctx, &wire.Request{ID: c.nextID, Path: []byte(s.path), Offsets: w.Offsets, Stats: w.Stats}, c.o.Deadline)
 	if err == nil {
-		c.deaths = 0
+		c.deaths, c.idle = 0, 0
 		delete(c.aside, s.path)
 		return a, nil
 	}
@@ -232,7 +233,9 @@ func (c *Client) ask(ctx context.Context, s subject, w What) (*Answer, error) {
 	}
 	err.Path = volume.Text(s.path)
 	c.deaths++
-	c.notBefore = c.o.now().Add(c.o.pause(c.deaths))
+	// Briefly: whoever waits holds up every other database, and this one is set
+	// aside anyway.
+	c.notBefore = c.o.now().Add(c.o.pause(min(c.deaths, longestRun)))
 	c.setAside(s, err)
 	return nil, err
 }
@@ -257,20 +260,19 @@ func (c *Client) setAside(s subject, err *Error) {
 			delete(c.aside, path)
 		}
 	}
-	why := string(err.Kind)
-	if err.Detail != "" {
-		why += ": " + err.Detail
-	}
 	before := c.aside[s.path]
 	if before.id != s.id { // another directory, made anew
 		before.times = 0
 	}
 	err.Times = before.times + 1
-	c.aside[s.path] = setAside{s.id, s.fingerprint, now, err.Times, why}
+	c.aside[s.path] = setAside{s.id, s.fingerprint, now, err.Times, err.what()}
 }
 
 // take waits for the turn.
 func (c *Client) take(ctx context.Context) error {
+	if ctx.Err() != nil { // select would choose by chance
+		return fmt.Errorf("wait for the engine: %w", ctx.Err())
+	}
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -281,6 +283,10 @@ func (c *Client) take(ctx context.Context) error {
 	if c.closed {
 		c.give()
 		return &Error{Kind: Closed}
+	}
+	if ctx.Err() != nil {
+		c.give()
+		return fmt.Errorf("wait for the engine: %w", ctx.Err())
 	}
 	return nil
 }

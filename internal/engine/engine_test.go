@@ -246,7 +246,8 @@ func TestBadStart(t *testing.T) {
 		{"no permission", closed, engine.Broken, "permission denied"},
 		{"of another machine", notProgram, engine.Broken, "exec format error"},
 		{"lacks-library", "", engine.Broken, "librocksdb.so"},
-		{"talks", "", engine.Broken, "too large"},
+		{"talks", "", engine.Broken, "nothing that sidecar-engine says"},
+		{"wordy", "", engine.Incompatible, "1048583 bytes"},
 		{"without", "", engine.Incompatible, "without the tag rocksdb"},
 		{"old", "", engine.Incompatible, "7.8.3"},
 		{"other-protocol", "", engine.Incompatible, "protocol 99"},
@@ -368,6 +369,84 @@ func TestDiesBetweenRequests(t *testing.T) {
 	well(t, c, "/state/c")
 	if n := c.Restarts(); n != 1 {
 		t.Errorf("%d restarts, want 1", n)
+	}
+}
+
+// TestEndsByItself: a child that ends although nobody asks is replaced once, and
+// then no faster than one that does not start.
+func TestEndsByItself(t *testing.T) {
+	t.Parallel()
+	clock := &clock{now: time.Now()}
+	c := fake(t, "leaves", func(o *engine.Options) {
+		o.Clock(clock.Now)
+		*o = withPause(*o)
+	})
+	ended := func() { // until the client knows of it
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !engine.Ended(c); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("it does not end")
+			}
+		}
+	}
+	for i := range 2 {
+		if _, err := c.Version(ctx); err != nil {
+			t.Fatalf("start %d: %v", i, err)
+		}
+		ended()
+	}
+	var starts []time.Duration
+	for begun := clock.Now(); clock.Now().Sub(begun) < 10*time.Minute; clock.Add(time.Second) {
+		_, err := c.Version(ctx)
+		if err == nil {
+			starts = append(starts, clock.Now().Sub(begun))
+			ended()
+			continue
+		}
+		if e, ok := errors.AsType[*engine.Error](err); !ok || e.Kind != engine.Broken || !strings.Contains(err.Error(), "it ends by itself: exit status 3: somebody needs me elsewhere") {
+			t.Fatalf("%v", err)
+		}
+	}
+	if n := len(starts); n < 9 || n > 20 || starts[n-1]-starts[n-2] < 55*time.Second {
+		t.Errorf("started again after %v", starts)
+	}
+}
+
+// TestCalledOff: a request that is over starts and kills nothing.
+func TestCalledOff(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "good")
+	well(t, c, "/state/a")
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	for range 100 {
+		if _, err := engine.AskAnyway(over, c, "/state/b", 0, engine.What{}); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if n := c.Restarts(); n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+}
+
+// TestRowOfBadDatabases: they do not make the next one wait longer and longer.
+func TestRowOfBadDatabases(t *testing.T) {
+	t.Parallel()
+	longest := 0
+	c := fake(t, "good", func(o *engine.Options) {
+		o.Pause(func(n int) time.Duration {
+			longest = max(longest, n)
+			return 0
+		})
+	})
+	for i := range 20 {
+		if _, err := ask(t, c, fmt.Sprintf("/state/%d/exits", i)); err == nil || err.Kind != engine.Died {
+			t.Fatal(err)
+		}
+	}
+	well(t, c, "/state/a")
+	if pause := engine.PauseAfter(longest); pause != 2*time.Second {
+		t.Errorf("a pause of %v", pause)
 	}
 }
 

@@ -88,12 +88,27 @@ func (e *Error) Error() string {
 	case Moving:
 		s += ": it changed each time that RocksDB was asked"
 	case SetAside:
-		s += ": not asked again before " + e.Until.UTC().Format(time.RFC3339) + " or a change"
+		s += ": not asked again before " + e.Until.UTC().Format(time.RFC3339)
+		if e.Times >= failures {
+			s += " or a change"
+		}
 	}
 	if why := e.why(); why != "" {
 		s += ": " + why
 	}
 	return s
+}
+
+// what a child did on a database, the same when it is set aside for it.
+func (e *Error) what() string {
+	if e.Kind == SetAside {
+		return e.Detail
+	}
+	what := string(e.Kind)
+	if e.Detail != "" {
+		what += ": " + e.Detail
+	}
+	return what
 }
 
 func (e *Error) why() string {

@@ -36,6 +36,16 @@ func Pid(c *Client) int {
 	return c.child.cmd.Process.Pid
 }
 
+// Ended says that the child has ended by itself.
+func Ended(c *Client) bool {
+	select {
+	case <-c.child.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // The pauses between failures.
 var PauseAfter = pauseAfter
 

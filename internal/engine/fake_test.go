@@ -59,6 +59,15 @@ func fakeEngine(kind string) {
 		hello.Without = "built without the tag rocksdb"
 	case "old":
 		hello.RocksDB = "7.8.3"
+	case "wordy":
+		hello.RocksDB = "10.10.1" + strings.Repeat("0", 1<<20)
+	case "leaves":
+		hello.Protocol = wire.Protocol
+		if err := wire.Write(os.Stdout, &hello, wire.MaxReply); err != nil {
+			fail(err)
+		}
+		fmt.Fprintln(os.Stderr, "somebody needs me elsewhere")
+		os.Exit(3)
 	case "other-protocol":
 		if err := wire.Write(os.Stdout, &wire.Hello{Protocol: 99}, wire.MaxReply); err != nil {
 			fail(err)

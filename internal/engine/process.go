@@ -28,8 +28,11 @@ const (
 	reapFor    = 2 * time.Second
 	stuckAfter = 15 * time.Second
 	// lastWords is how much of what a child writes to stderr is kept.
-	lastWords = 1 << 10
-	maxPause  = time.Minute
+	lastWords  = 1 << 10
+	maxVersion = 64 // bytes of the version of a library
+	maxPause   = time.Minute
+	// longestRun of deaths that lengthens the pause after them: to two seconds.
+	longestRun = 5
 )
 
 // pauseAfter n failures in a row. The first one costs nothing: the next
@@ -46,7 +49,13 @@ func (c *Client) ensure(ctx context.Context) error {
 	if c.child != nil {
 		select {
 		case <-c.child.ended: // between two requests
+			why := c.child.epitaph()
 			c.bury()
+			if c.idle++; c.idle > 1 { // once may be a mishap
+				c.starts++
+				c.failed = &Error{Kind: Broken, Path: c.o.Program, Detail: "it ends by itself: " + why}
+				c.notBefore = c.o.now().Add(c.o.pause(c.starts + 2))
+			}
 		default:
 			return nil
 		}
@@ -85,7 +94,9 @@ func (c *Client) ensure(ctx context.Context) error {
 	}
 	err := c.start(ctx)
 	if err == nil {
-		c.failed, c.starts = nil, 0
+		if c.failed = nil; c.idle == 0 {
+			c.starts = 0
+		}
 		return nil
 	}
 	c.bury()
@@ -116,6 +127,9 @@ func (c *Client) start(ctx context.Context) *Error {
 	c.everStarted = true
 	var hello wire.Hello
 	if e := p.receive(ctx, &hello, startDeadline); e != nil {
+		if e.Kind == Garbage {
+			e.Detail = "what it says first is nothing that sidecar-engine says"
+		}
 		return &Error{Kind: Broken, Path: c.o.Program, Detail: e.Detail, Err: e.Err}
 	}
 	if why := unfit(&hello); why != "" {
@@ -134,6 +148,9 @@ func unfit(h *wire.Hello) string {
 	}
 	if h.Without != "" {
 		return h.Without
+	}
+	if len(h.RocksDB) > maxVersion {
+		return fmt.Sprintf("the version of its library has %d bytes", len(h.RocksDB))
 	}
 	major, rest, _ := strings.Cut(h.RocksDB, ".")
 	minor, _, _ := strings.Cut(rest, ".")

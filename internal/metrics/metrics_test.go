@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,10 +60,6 @@ type rocks struct {
 func (r *rocks) Version(context.Context) (string, error) { return "10.10.1", r.err }
 
 func (r *rocks) Restarts() uint64 { return r.restarts }
-
-func (r *rocks) Ask(context.Context, *store.Database, engine.What) (*engine.Answer, error) {
-	return nil, errors.New("no statistics here")
-}
 
 func (r *rocks) Consult(_ context.Context, db *store.Database, _ engine.What, _ func() *store.Database) engine.Opinion {
 	if strings.Contains(db.Path, "/ver") {

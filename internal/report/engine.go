@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +41,8 @@ type Opinion struct {
 // EstimatedFamily is a column family as RocksDB has it, with its estimates.
 type EstimatedFamily struct {
 	Family
-	EstimatedKeys      uint64 `json:"estimated_keys"`
-	EstimatedLiveBytes uint64 `json:"estimated_live_bytes"`
+	EstimatedKeys      *uint64 `json:"estimated_keys,omitempty"`
+	EstimatedLiveBytes *uint64 `json:"estimated_live_bytes,omitempty"`
 }
 
 // Difference is one thing of which our readers and RocksDB say not the same.
@@ -83,6 +84,9 @@ func (d *Document) AddOpinions(dirs []*store.StateDir, version string, err error
 	}
 }
 
+// notYet is the reason of a database that was not asked about.
+const notYet = "not-yet"
+
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*engine.Error](err); ok {
 		return string(e.Kind)
@@ -111,12 +115,13 @@ func opinion(s *store.Store, opinions Opinions) (*Opinion, []finding.Finding) {
 			continue
 		}
 		databases++
+		path := volume.Text(db.Path)
 		o, ok := opinions(db)
 		if !ok {
+			out.NotAsked = append(out.NotAsked, Unasked{path, notYet, path + ": RocksDB was not asked yet, or too long ago"})
 			continue
 		}
 		known++
-		path := volume.Text(db.Path)
 		found = append(found, o.Findings(db.Path)...)
 		if !o.At.IsZero() && (out.AsOf == nil || o.At.Before(*out.AsOf)) {
 			at := o.At.UTC()
@@ -171,19 +176,27 @@ func (o *Opinion) addFamily(f *engine.Family) {
 	i := slices.IndexFunc(o.Families, func(x EstimatedFamily) bool { return x.Name == name })
 	if i < 0 {
 		i = len(o.Families)
-		zero := uint64(0)
-		o.Families = append(o.Families, EstimatedFamily{Family: Family{Name: name, Entries: &zero, Levels: []Level{}}})
+		o.Families = append(o.Families, EstimatedFamily{Family: Family{Name: name, Entries: new(uint64), Levels: []Level{}},
+			EstimatedKeys: new(uint64), EstimatedLiveBytes: new(uint64)})
 	}
 	x := &o.Families[i]
-	x.EstimatedKeys += f.Properties["estimate-num-keys"]
-	x.EstimatedLiveBytes += f.Properties["estimate-live-data-size"]
-	if f.Entries == nil || f.Deletions == nil || x.Entries == nil {
-		x.Entries = nil
-	} else {
-		*x.Entries += *f.Entries - min(*f.Entries, *f.Deletions)
+	property := func(name string) *uint64 {
+		if v, ok := f.Properties[name]; ok {
+			return &v
+		}
+		return nil
 	}
+	x.EstimatedKeys = plus(x.EstimatedKeys, property("estimate-num-keys"))
+	x.EstimatedLiveBytes = plus(x.EstimatedLiveBytes, property("estimate-live-data-size"))
+	var values *uint64
+	if f.Entries != nil && f.Deletions != nil {
+		n := *f.Entries - min(*f.Entries, *f.Deletions)
+		values = &n
+	}
+	x.Entries = plus(x.Entries, values)
 	for j := range f.Files {
-		t := &f.Files[j]
+		t := f.Files[j]
+		t.Size = min(t.Size, math.MaxInt64/uint64(len(f.Files))) // whatever a child says
 		x.Files++
 		x.SizeBytes += int64(t.Size)
 		at, found := slices.BinarySearchFunc(x.Levels, t.Level, func(l Level, n int) int { return l.Level - n })
@@ -193,6 +206,15 @@ func (o *Opinion) addFamily(f *engine.Family) {
 		x.Levels[at].Files++
 		x.Levels[at].SizeBytes += int64(t.Size)
 	}
+}
+
+// plus is nil if one of the two is unknown.
+func plus(a, b *uint64) *uint64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	sum := *a + *b
+	return &sum
 }
 
 func (o *Opinion) addOffset(p *engine.KeyValue) {
@@ -272,7 +294,7 @@ func opinionCells(task string, s *Store) []string {
 	if o.LastSequence == nil {
 		return row
 	}
-	files, bytes, keys := 0, int64(0), uint64(0)
+	files, bytes, keys := 0, int64(0), new(uint64)
 	var levels []string
 	perLevel := map[int]int{}
 	for i := range o.Families {
@@ -280,7 +302,7 @@ func opinionCells(task string, s *Store) []string {
 		files += f.Files
 		bytes += f.SizeBytes
 		if f.Name != "offsets" { // bookkeeping, no keys of the application
-			keys += f.EstimatedKeys
+			keys = plus(keys, f.EstimatedKeys)
 		}
 		for _, l := range f.Levels {
 			perLevel[l.Level] += l.Files
@@ -291,7 +313,7 @@ func opinionCells(task string, s *Store) []string {
 			levels = append(levels, "L"+strconv.Itoa(level)+":"+strconv.Itoa(n))
 		}
 	}
-	copy(row[2:], []string{strconv.Itoa(files), Bytes(bytes), dash(strings.Join(levels, " ")), "~" + strconv.FormatUint(keys, 10),
+	copy(row[2:], []string{strconv.Itoa(files), Bytes(bytes), dash(strings.Join(levels, " ")), about(keys),
 		strconv.FormatUint(*o.LastSequence, 10)})
 	switch len(o.Offsets) {
 	case 0:
@@ -301,6 +323,13 @@ func opinionCells(task string, s *Store) []string {
 		row[7] = strconv.FormatInt(o.Offsets[0].Offset, 10) + " (+" + strconv.Itoa(len(o.Offsets)-1) + ")"
 	}
 	return row
+}
+
+func about(n *uint64) string {
+	if n == nil {
+		return "-"
+	}
+	return "~" + strconv.FormatUint(*n, 10)
 }
 
 // engine writes what there is to say below the tables: why RocksDB could not be

@@ -96,7 +96,7 @@ func TestOpinionAgrees(t *testing.T) {
 			for i, f := range o.Families {
 				own := s.Families[i]
 				if f.Name != own.Name || f.Files != own.Files || f.SizeBytes != own.SizeBytes || *f.Entries != *own.Entries ||
-					len(f.Levels) != len(own.Levels) || f.EstimatedKeys != *own.Entries || f.EstimatedLiveBytes != uint64(own.SizeBytes) {
+					len(f.Levels) != len(own.Levels) || *f.EstimatedKeys != *own.Entries || *f.EstimatedLiveBytes != uint64(own.SizeBytes) {
 					t.Errorf("%s %s: %+v, own %+v", task.ID, s.Name, f, own)
 				}
 			}
@@ -187,7 +187,8 @@ func TestNoEngine(t *testing.T) {
 	})
 	for _, task := range doc.StateDirs[0].Applications[0].Tasks {
 		for _, s := range task.Stores {
-			if half := task.ID == "1_0" && s.Name == "win"; (s.RocksDB.LastSequence == nil) != half {
+			half := task.ID == "1_0" && s.Name == "win"
+			if (s.RocksDB.LastSequence == nil) != half || half != (len(s.RocksDB.NotAsked) > 0 && s.RocksDB.NotAsked[0].Reason == "not-yet") {
 				t.Errorf("%s %s: %+v", task.ID, s.Name, s.RocksDB)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 type Consultant interface {
 	State() consult.State
 	Opinion(db *store.Database) (engine.Opinion, bool)
-	Statistics(ctx context.Context, db *store.Database) (*engine.Answer, error)
+	Statistics(ctx context.Context, db *store.Database) engine.Opinion
 }
 
 const (
@@ -27,6 +28,9 @@ const (
 	// statsTimeout is how long such a request may take. It is longer than the
 	// engine's own deadline for one database.
 	statsTimeout = 10 * time.Second
+	// statsDatabases is of how many segments, the newest, statistics are given:
+	// the text of each is some kilobytes, and nobody reads hundreds.
+	statsDatabases = 32
 )
 
 // document is the whole picture, with what RocksDB itself says of it.
@@ -52,8 +56,16 @@ func (a *admin) rocksLine(doc *report.Document) string {
 		return "RocksDB cannot be asked: " + doc.Engine.Error + "."
 	}
 	n := doc.Opinions()
-	return fmt.Sprintf("RocksDB %s, a reader of its own beside the application, has given an opinion of %d of %d stores; it differs from the sidecar's own readers in %d of them.",
-		doc.Engine.RocksDB, n.Stores, n.Of, n.Differing)
+	return fmt.Sprintf("RocksDB%s, a reader of its own beside the application, has given an opinion of %d of %d stores; it differs from the sidecar's own readers in %d of them.",
+		version(doc.Engine.RocksDB), n.Stores, n.Of, n.Differing)
+}
+
+// version of a library with a space before it, "" if it does not tell.
+func version(v string) string {
+	if v == "" {
+		return ""
+	}
+	return " " + v
 }
 
 // opinionsFor gives what RocksDB says of a store: as it was last asked, or, if
@@ -81,20 +93,29 @@ func (a *admin) opinionsFor(w http.ResponseWriter, req *http.Request, s *store.S
 		fail(w, req, http.StatusServiceUnavailable, "somebody else is waiting for RocksDB's statistics")
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), statsTimeout)
+	// A caller that hangs up does not call off what runs: that would mean killing
+	// the process.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), statsTimeout)
 	defer cancel()
 	now := map[string]engine.Opinion{}
-	for _, db := range s.Databases {
+	for _, db := range slices.Backward(s.Databases) {
 		if db.IsEmpty() {
 			continue
 		}
-		o := engine.Opinion{At: time.Now()}
-		o.Answer, o.Err = a.rocks.Statistics(ctx, db)
+		if len(now) == statsDatabases || req.Context().Err() != nil {
+			break
+		}
+		o := a.rocks.Statistics(ctx, db)
+		if ctx.Err() != nil {
+			break
+		}
 		now[db.Path] = o
 	}
 	return func(db *store.Database) (engine.Opinion, bool) {
-		o, ok := now[db.Path]
-		return o, ok
+		if o, ok := now[db.Path]; ok {
+			return o, true
+		}
+		return a.rocks.Opinion(db)
 	}, true
 }
 

@@ -2,9 +2,13 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/engine"
@@ -20,6 +24,8 @@ type rocks struct {
 	fail    error
 	waiting chan struct{} // closed by whom the statistics wait for
 	came    chan struct{}
+	asked   int // for statistics
+	refuses bool
 }
 
 func (r *rocks) State() consult.State { return r.state }
@@ -31,16 +37,25 @@ func (r *rocks) Opinion(db *store.Database) (engine.Opinion, bool) {
 	return engine.Opinion{Answer: answer(db, ""), At: asOf}, true
 }
 
-func (r *rocks) Statistics(ctx context.Context, db *store.Database) (*engine.Answer, error) {
+func (r *rocks) Statistics(ctx context.Context, db *store.Database) engine.Opinion {
+	r.asked++
 	if r.waiting != nil {
 		close(r.came)
 		select {
 		case <-r.waiting:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return engine.Opinion{Err: ctx.Err()}
 		}
 	}
-	return answer(db, "** Compaction Stats [<b>] **"), r.fail
+	if r.fail != nil {
+		return engine.Opinion{Err: r.fail, At: time.Now()}
+	}
+	o := engine.Opinion{Answer: answer(db, "** Compaction Stats [<b>] **"), At: time.Now()}
+	if r.refuses {
+		o.Answer = &engine.Answer{Error: "Corruption: <b>"}
+		o.Differences = engine.Compare(db, o.Answer, engine.What{})
+	}
+	return o
 }
 
 func answer(db *store.Database, stats string) *engine.Answer {
@@ -195,5 +210,49 @@ func TestOneWaitsForRocksDB(t *testing.T) {
 	r.waiting, r.came = nil, nil
 	if resp := get(h, "/api/v1/stores/alos440/1_1/kv?stats=1"); resp.Code != http.StatusOK {
 		t.Errorf("afterwards: %d", resp.Code)
+	}
+}
+
+// TestStatisticsShowWhatIsWrong: what RocksDB refuses is a finding with its
+// statistics too.
+func TestStatisticsShowWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	r := well()
+	r.refuses = true
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), r)
+	resp := get(h, "/api/v1/stores/alos440/1_0/kv?stats=1")
+	conforms(t, "store.schema.json", resp.Body.Bytes())
+	d := unmarshal[report.StoreDetail](t, resp)
+	if f := d.Store.Findings; len(f) != 1 || f[0].Code != "rocksdb-refuses" || len(d.Store.RocksDB.Differences) != 1 || d.Databases[0].RocksDB.Reason != "refused" {
+		t.Errorf("%+v", d)
+	}
+	if page := body(get(h, "/stores/alos440/1_0/kv?stats=1")); !strings.Contains(page, "rocksdb-refuses") || !strings.Contains(page, "Corruption: &lt;b&gt;") {
+		t.Errorf("the page hides it:\n%s", page)
+	}
+}
+
+// TestStatisticsOfManySegments: of the newest ones; the others as they were asked
+// about last.
+func TestStatisticsOfManySegments(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "4.4.0", "closed-clean")
+	segments, err := filepath.Glob(filepath.Join(dir, "alos440", "1_0", "win", "win.*"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	for i := range 50 {
+		if err := os.CopyFS(fmt.Sprintf("%s/win.%d", filepath.Dir(segments[0]), 1_600_000_000_000+i*300_000), os.DirFS(segments[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := well()
+	d := unmarshal[report.StoreDetail](t, get(server.Admin(look(dir), noGate(), r), "/api/v1/stores/alos440/1_0/win?stats=1"))
+	if len(d.Databases) != 50+len(segments) || r.asked != 32 {
+		t.Fatalf("%d segments, %d asked for statistics", len(d.Databases), r.asked)
+	}
+	for i, db := range d.Databases {
+		if newest := i >= len(d.Databases)-32; db.RocksDB == nil || (db.RocksDB.Families[0].Stats != "") != newest {
+			t.Errorf("%s: %+v", db.Path, db.RocksDB)
+		}
 	}
 }
