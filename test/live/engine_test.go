@@ -133,10 +133,10 @@ func (s *sidecar) expectAsked() {
 		outcomes[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 	}
 	s.t.Logf("RocksDB was asked: %v", outcomes)
-	if outcomes["answered"] < 50 {
+	if outcomes["answered"] < 30 {
 		s.t.Errorf("asked too seldom: %v", outcomes)
 	}
-	if outcomes["moving"] > outcomes["answered"]/50 {
+	if outcomes["moving"] > outcomes["answered"]/10 {
 		s.t.Errorf("asked in vain too often: %v", outcomes)
 	}
 	for _, never := range []string{"refused", "differed", "hung", "died", "garbage", "set-aside"} {
