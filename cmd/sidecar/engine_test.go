@@ -285,7 +285,18 @@ func TestAgentOutlivesRocksDB(t *testing.T) {
 		t.Fatal("no log has two records")
 	}
 	a := startAgent(t, "--state-dir", dir, "--engine", program, "--engine-interval=2s")
-	a.until(t, "a failure", func() bool { return strings.Contains(a.get(t, a.metrics), `engine_requests_total{outcome="hung"} 1`) })
+	value := func(series string) (n float64) {
+		for line := range strings.Lines(a.get(t, a.metrics)) {
+			if text, ok := strings.CutPrefix(line, series+" "); ok {
+				var err error
+				if n, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return n
+	}
+	a.until(t, "a failure", func() bool { return value(`kstreams_sidecar_engine_requests_total{outcome="hung"}`) > 0 })
 	a.until(t, "every other store", func() bool {
 		asked, not := 0, 0
 		for _, task := range a.state(t).StateDirs[0].Applications[0].Tasks {
@@ -302,20 +313,11 @@ func TestAgentOutlivesRocksDB(t *testing.T) {
 		}
 		return not == 1 && asked == 3
 	})
-	a.until(t, "a new process", func() bool {
-		return strings.Contains(a.get(t, a.metrics), "\nkstreams_sidecar_engine_restarts_total 1\n")
-	})
+	a.until(t, "a new process", func() bool { return value("kstreams_sidecar_engine_restarts_total") > 0 })
 	a.series(t, "kstreams_sidecar_engine_up 1")
 	a.series(t, `kstreams_store_up{application_id="`+a.state(t).StateDirs[0].Applications[0].ID+`",store="kv",task_id="0_0"} 1`)
 	// Killed between two requests.
-	answered := func() string {
-		for line := range strings.Lines(a.get(t, a.metrics)) {
-			if strings.HasPrefix(line, `kstreams_sidecar_engine_requests_total{outcome="answered"}`) {
-				return line
-			}
-		}
-		return ""
-	}
+	answered := func() float64 { return value(`kstreams_sidecar_engine_requests_total{outcome="answered"}`) }
 	pids := processes(t, program)
 	if len(pids) != 1 {
 		t.Errorf("processes %v, want one", pids)
