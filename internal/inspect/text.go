@@ -80,7 +80,7 @@ func (p *printer) store(s *report.Store, dbs []report.Database) {
 	p.field("closed", s.Closed)
 	if s.SizeBytes != nil {
 		p.field("size", report.Bytes(*s.SizeBytes))
-		p.field("wal", fmt.Sprintf("%d files, %s", *s.WAL.Files, report.Bytes(*s.WAL.SizeBytes)))
+		p.field("wal", fmt.Sprintf("%s, %s", report.Plural(*s.WAL.Files, "file"), report.Bytes(*s.WAL.SizeBytes)))
 	}
 	for _, o := range s.Offsets {
 		p.field("offset", fmt.Sprintf("%s-%d = %d (%s)", o.Topic, o.Partition, o.Offset, o.Meaning))

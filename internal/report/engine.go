@@ -355,7 +355,7 @@ func (p *printer) engine(d *Document) {
 	if d.Engine.RocksDB != "" {
 		version = " " + d.Engine.RocksDB
 	}
-	p.line("ROCKSDB%s, as a reader of its own: %s, %s", version, plural(differences, "difference"), plural(unasked, "database")+" not asked")
+	p.line("ROCKSDB%s, as a reader of its own: %s, %s", version, Plural(differences, "difference"), Plural(unasked, "database")+" not asked")
 	d.eachOpinion(func(where string, o *Opinion) {
 		if len(o.Differences) > 0 || len(o.NotAsked) > 0 {
 			p.line("    %s", where)
@@ -382,7 +382,8 @@ func (p *printer) engine(d *Document) {
 	})
 }
 
-func plural(n int, what string) string {
+// Plural is a number of things, in words that fit it.
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -25,6 +25,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") },
 	"sst":     func(n uint64) string { return fmt.Sprintf("%06d.sst", n) },
 	"known":   known,
+	"plural":  func(n *int, what string) string { return report.Plural(*n, what) },
 }).ParseFS(pages, "pages/*.html"))
 
 // bytesOf is a size for people, of any of the types that reports have.

@@ -355,7 +355,7 @@ func TestStorePage(t *testing.T) {
 	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil)
 	page := body(get(h, "/stores/alos440/1_0/kv"))
 	for _, want := range []string{"keyValueWithTimestamp", "alos440-kv-changelog", "1135", "last-applied", "MANIFEST-000005", "000011.sst",
-		"259", "RocksDB 10.1.3", "clean", "offsets-cf", "timestamped"} {
+		"259", "RocksDB 10.1.3", "clean", "offsets-cf", "timestamped", "1 file, 0 B"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
