@@ -68,7 +68,7 @@ func TestLive(t *testing.T) {
 
 			load := app.Load(400)
 			begun := time.Now()
-			pinned := pins{}
+			pinned := &pins{}
 			for time.Since(begun) < duration(t) {
 				time.Sleep(2 * time.Second)
 				s.expectUp()
@@ -77,6 +77,9 @@ func TestLive(t *testing.T) {
 				s.events(app, "compaction_finished")
 			}
 			load.Stop()
+			if pinned.children == 0 {
+				t.Error("the agent had no child, so that nothing is proved of what it holds")
+			}
 			s.compare(app)
 
 			app.CloseClean()

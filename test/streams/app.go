@@ -400,24 +400,25 @@ func (a *App) Metrics(group string) []Metric {
 }
 
 // RocksDB is one of the properties that Streams reads from RocksDB, such as
-// "live-sst-files-size", summed over the tasks and segments of a store.
+// "live-sst-files-size", summed over the tasks and segments of a store. It waits
+// for the store to be open: on a busy machine the group may rebalance.
 func (a *App) RocksDB(store, property string) float64 {
 	a.t.Helper()
 	var sum float64
-	found := false
-	for _, m := range a.Metrics("stream-state-metrics") {
-		if m.Name != property || m.Value == nil {
-			continue
-		}
-		for _, tag := range []string{"rocksdb-state-id", "rocksdb-window-state-id", "rocksdb-session-state-id"} {
-			if m.Tags[tag] == store {
-				sum, found = sum+*m.Value, true
+	a.wait(property+" of "+store, func() (found bool, err error) {
+		sum = 0
+		for _, m := range a.Metrics("stream-state-metrics") {
+			if m.Name != property || m.Value == nil {
+				continue
+			}
+			for _, tag := range []string{"rocksdb-state-id", "rocksdb-window-state-id", "rocksdb-session-state-id"} {
+				if m.Tags[tag] == store {
+					sum, found = sum+*m.Value, true
+				}
 			}
 		}
-	}
-	if !found {
-		a.fatal(property, fmt.Errorf("no such metric of %s", store))
-	}
+		return found, nil
+	})
 	return sum
 }
 
