@@ -266,7 +266,7 @@ func wal(t *testing.T, db *store.Database) string {
 // killed, and the other stores are answered.
 func TestFlippedBitMakesRocksDBSpin(t *testing.T) {
 	t.Parallel()
-	c := realEngine(t, engine.Options{Deadline: 4 * time.Second})
+	c := realEngine(t, engine.Options{Deadline: 8 * time.Second})
 	dir := fixture.Unpack(t, "4.4.0", "wal-on-killed9")
 	before := databases(t, dir)
 	kv, x00 := byName(t, before, "0_0/rocksdb/kv"), byName(t, before, "0_0/rocksdb/x00")
