@@ -37,6 +37,16 @@ func (f *engineFlags) program() (string, error) {
 	return filepath.Join(filepath.Dir(self), engineName), nil
 }
 
+// client gives what asks that program for a command, beside an agent that may
+// have one of its own.
+func (f *engineFlags) client() (*engine.Client, error) {
+	program, err := f.program()
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Options{Program: program, Memory: beside(os.DirFS(cgroupRoot))}), nil
+}
+
 // consultant gives what has RocksDB asked again and again, nil if it is not to
 // be; end ends the process that is asked.
 func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
@@ -58,7 +68,7 @@ func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volu
 		},
 		Volumes: vs,
 		// A close needs the volume and the cores for itself.
-		Quiet:  func() bool { return gate.State().Phase == shutdown.PhaseDraining },
+		Quiet:  gate.Draining,
 		Every:  time.Duration(c.EngineInterval),
 		Events: events,
 	}), client.Close, nil
@@ -81,36 +91,16 @@ func consultAll(ctx context.Context, c *engine.Client, vs []*volume.Volume, dirs
 	}
 	opinions = map[string]engine.Opinion{}
 	for i, v := range vs {
-		var databases []*store.Database
-		dirs[i].Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
-			for _, db := range s.Databases {
-				if !db.IsEmpty() {
-					databases = append(databases, db)
-				}
-			}
-		})
-		for _, db := range databases {
+		for _, db := range dirs[i].Databases() {
 			if ctx.Err() != nil {
 				break
 			}
 			again := func() *store.Database {
 				dirs[i] = dirs[i].Refresh(v, map[string]bool{db.Path: true})
-				return find(dirs[i], db.Path)
+				return dirs[i].Database(db.Path)
 			}
 			opinions[db.Path] = c.Consult(ctx, db, engine.What{Offsets: true}, again)
 		}
 	}
 	return version, opinions, nil
-}
-
-// find gives the newest look at a database, nil if it is gone.
-func find(dir *store.StateDir, path string) (found *store.Database) {
-	dir.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
-		for _, db := range s.Databases {
-			if db.Path == path {
-				found = db
-			}
-		}
-	})
-	return found
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"streams-sidecar/internal/engine"
@@ -36,11 +35,10 @@ func (c *statusCmd) Run(s *streams) error {
 	vs := volumes(paths)
 	var rocks *engine.Client
 	if c.WithEngine {
-		program, err := c.program()
-		if err != nil {
+		var err error
+		if rocks, err = c.client(); err != nil {
 			return err
 		}
-		rocks = engine.New(engine.Options{Program: program, Memory: beside(os.DirFS(cgroupRoot))})
 		defer rocks.Close()
 	}
 	var dirs []*store.StateDir

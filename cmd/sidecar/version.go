@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"runtime"
 
-	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/volume"
 )
 
@@ -29,11 +27,10 @@ type versionInfo struct {
 // whole without.
 func (c *versionCmd) Run(s *streams) error {
 	v := versionInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	program, err := c.program()
+	rocks, err := c.client()
 	if err != nil {
 		return err
 	}
-	rocks := engine.New(engine.Options{Program: program, Memory: beside(os.DirFS(cgroupRoot))})
 	defer rocks.Close()
 	if lib, err := rocks.Version(s.ctx); err != nil {
 		v.Note = "built without RocksDB; " + err.Error()

@@ -63,7 +63,6 @@ type Config struct {
 	Quiet  func() bool
 	Every  time.Duration
 	Events event.Sink
-	Now    func() time.Time
 }
 
 // Consultant asks. Run does the work; the other methods are safe to call from
@@ -102,9 +101,6 @@ func New(cfg Config) *Consultant {
 	if cfg.Events == nil {
 		cfg.Events = event.Discard
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	c := &Consultant{cfg: cfg, requests: map[string]uint64{}, memory: map[string]*memory{}}
 	for _, o := range outcomes {
 		c.requests[o] = 0
@@ -139,7 +135,7 @@ func (c *Consultant) Opinion(db *store.Database) (engine.Opinion, bool) {
 	if !ok || m.id != db.DirID {
 		return engine.Opinion{}, false
 	}
-	if !m.changed.IsZero() && c.cfg.Now().Sub(m.changed) > outdated*max(c.cfg.Every, c.slowest) {
+	if !m.changed.IsZero() && time.Since(m.changed) > outdated*max(c.cfg.Every, c.slowest) {
 		return engine.Opinion{}, false
 	}
 	return m.opinion, true
@@ -155,7 +151,7 @@ func (c *Consultant) Statistics(ctx context.Context, db *store.Database) engine.
 			return c.consult(ctx, dirs, s, engine.What{Offsets: true, Stats: true})
 		}
 	}
-	return engine.Opinion{Err: &engine.Error{Kind: engine.NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}, At: c.cfg.Now()}
+	return engine.Opinion{Err: &engine.Error{Kind: engine.NotFit, Path: volume.Text(db.Path), Detail: "it is gone"}, At: time.Now()}
 }
 
 // Run asks until the context ends. It returns nil then; it has no other way out.
@@ -243,9 +239,9 @@ type subject struct {
 // round asks about what is due until a turn is over. It says whether more is
 // due already.
 func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir, due []subject, all int) (more bool) {
-	began := c.cfg.Now()
+	began := time.Now()
 	for _, s := range due {
-		if c.cfg.Now().Sub(began) >= turn {
+		if time.Since(began) >= turn {
 			return true
 		}
 		if ctx.Err() != nil || c.cfg.Quiet() {
@@ -265,13 +261,9 @@ func (c *Consultant) round(ctx context.Context, dirs []*store.StateDir, due []su
 // databases gives every one that there is.
 func databases(dirs []*store.StateDir) (out []subject) {
 	for i, d := range dirs {
-		d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
-			for _, db := range s.Databases {
-				if !db.IsEmpty() {
-					out = append(out, subject{dir: i, db: db})
-				}
-			}
-		})
+		for _, db := range d.Databases() {
+			out = append(out, subject{dir: i, db: db})
+		}
 	}
 	return out
 }
@@ -281,7 +273,7 @@ func databases(dirs []*store.StateDir) (out []subject) {
 func (c *Consultant) due(all []subject) (out []subject) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	now := c.cfg.Now()
+	now := time.Now()
 	failed := map[string]bool{}
 	for _, s := range all {
 		if m, ok := c.memory[s.db.Path]; ok && m.id == s.db.DirID {
@@ -326,19 +318,13 @@ func (c *Consultant) pace(each time.Duration, n int) {
 // consult asks about one database, with a fresh look at it where they differ.
 func (c *Consultant) consult(ctx context.Context, dirs []*store.StateDir, s subject, w engine.What) engine.Opinion {
 	return c.cfg.Engine.Consult(ctx, s.db, w, func() *store.Database {
-		fresh := dirs[s.dir].Refresh(c.cfg.Volumes[s.dir], map[string]bool{s.db.Path: true})
-		for _, o := range databases([]*store.StateDir{fresh}) {
-			if o.db.Path == s.db.Path {
-				return o.db
-			}
-		}
-		return nil
+		return dirs[s.dir].Refresh(c.cfg.Volumes[s.dir], map[string]bool{s.db.Path: true}).Database(s.db.Path)
 	})
 }
 
 // ask asks about one database; ok is false if the engine cannot be asked at all.
 func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject) (took time.Duration, ok bool) {
-	began := c.cfg.Now()
+	began := time.Now()
 	o := c.consult(ctx, dirs, s, engine.What{Offsets: true})
 	if ctx.Err() != nil {
 		return 0, false
@@ -347,7 +333,7 @@ func (c *Consultant) ask(ctx context.Context, dirs []*store.StateDir, s subject)
 		c.set("", o.Err)
 		return 0, false
 	}
-	m := &memory{opinion: o, id: s.db.DirID, fingerprint: s.db.Fingerprint(), last: c.cfg.Now(), findings: o.Findings(s.db.Path)}
+	m := &memory{opinion: o, id: s.db.DirID, fingerprint: s.db.Fingerprint(), last: time.Now(), findings: o.Findings(s.db.Path)}
 	c.mu.Lock()
 	var before []finding.Finding
 	if old := c.memory[s.db.Path]; old != nil {
@@ -378,7 +364,7 @@ func (c *Consultant) note(all []subject) {
 			gone = append(gone, m.findings...)
 			delete(c.memory, path)
 		case m.changed.IsZero() && m.fingerprint != db.Fingerprint():
-			m.changed = c.cfg.Now()
+			m.changed = time.Now()
 		}
 	}
 	c.mu.Unlock()

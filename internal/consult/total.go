@@ -39,12 +39,7 @@ func (c *Consultant) Total(s *store.Store) *Total {
 		return nil
 	}
 	property := func(name string) *uint64 {
-		return sum(answers, func(f *engine.Family) *uint64 {
-			if v, ok := f.Properties[name]; ok {
-				return &v
-			}
-			return nil
-		})
+		return sum(answers, func(f *engine.Family) *uint64 { return f.Property(name) })
 	}
 	return &Total{
 		EstimateNumKeys:      property("estimate-num-keys"),

@@ -126,12 +126,7 @@ func table(number uint64, level int, size, smallest, largest uint64) string {
 }
 
 func (c *comparison) entries(ours *uint64, theirs *Family) {
-	var values *uint64
-	if e, d := theirs.Entries, theirs.Deletions; e != nil && d != nil {
-		n := *e - min(*e, *d)
-		values = &n
-	}
-	if a, b := number(ours), number(values); a != b {
+	if a, b := number(ours), number(theirs.Values()); a != b {
 		c.add(Entries, string(theirs.Name), a, b)
 	}
 }

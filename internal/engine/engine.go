@@ -270,9 +270,6 @@ func (c *Client) setAside(s subject, err *Error) {
 
 // take waits for the turn.
 func (c *Client) take(ctx context.Context) error {
-	if ctx.Err() != nil { // select would choose by chance
-		return fmt.Errorf("wait for the engine: %w", ctx.Err())
-	}
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -284,7 +281,7 @@ func (c *Client) take(ctx context.Context) error {
 		c.give()
 		return &Error{Kind: Closed}
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // select chooses by chance
 		c.give()
 		return fmt.Errorf("wait for the engine: %w", ctx.Err())
 	}

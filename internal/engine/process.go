@@ -61,15 +61,8 @@ func (c *Client) ensure(ctx context.Context) error {
 		}
 	}
 	if z := c.zombie; z != nil {
-		timer := time.NewTimer(stuckAfter - time.Since(z.killed))
-		defer timer.Stop()
-		select {
-		case <-z.ended:
-		case <-timer.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of the engine: %w", ctx.Err())
-		case <-c.closing:
-			return &Error{Kind: Closed}
+		if err := c.wait(ctx, stuckAfter-time.Since(z.killed), z.ended); err != nil {
+			return err
 		}
 		select {
 		case <-z.ended:
@@ -82,14 +75,8 @@ func (c *Client) ensure(ctx context.Context) error {
 		if c.failed != nil { // it will not be better for the next database
 			return c.failed
 		}
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for a new engine: %w", ctx.Err())
-		case <-c.closing:
-			return &Error{Kind: Closed}
+		if err := c.wait(ctx, wait, nil); err != nil {
+			return err
 		}
 	}
 	err := c.start(ctx)
@@ -107,6 +94,21 @@ func (c *Client) ensure(ctx context.Context) error {
 	c.failed = err
 	c.notBefore = c.o.now().Add(c.o.pause(c.starts + 2)) // from half a second on
 	return err
+}
+
+// wait returns nil when the time is over or until is closed, whichever is first.
+func (c *Client) wait(ctx context.Context, d time.Duration, until <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-until:
+	case <-timer.C:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the engine: %w", ctx.Err())
+	case <-c.closing:
+		return &Error{Kind: Closed}
+	}
+	return nil
 }
 
 func (c *Client) start(ctx context.Context) *Error {

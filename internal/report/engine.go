@@ -25,6 +25,9 @@ type Engine struct {
 	Findings []finding.Finding `json:"findings"`
 }
 
+// Named is a name of RocksDB with the version of its library, if that is known.
+func (e *Engine) Named(name string) string { return strings.TrimSpace(name + " " + e.RocksDB) }
+
 // Opinion is what RocksDB itself says of a store. The figures are summed over
 // segments as those of the store are, and absent unless every database was
 // asked and opened.
@@ -180,20 +183,9 @@ func (o *Opinion) addFamily(f *engine.Family) {
 			EstimatedKeys: new(uint64), EstimatedLiveBytes: new(uint64)})
 	}
 	x := &o.Families[i]
-	property := func(name string) *uint64 {
-		if v, ok := f.Properties[name]; ok {
-			return &v
-		}
-		return nil
-	}
-	x.EstimatedKeys = plus(x.EstimatedKeys, property("estimate-num-keys"))
-	x.EstimatedLiveBytes = plus(x.EstimatedLiveBytes, property("estimate-live-data-size"))
-	var values *uint64
-	if f.Entries != nil && f.Deletions != nil {
-		n := *f.Entries - min(*f.Entries, *f.Deletions)
-		values = &n
-	}
-	x.Entries = plus(x.Entries, values)
+	x.EstimatedKeys = plus(x.EstimatedKeys, f.Property("estimate-num-keys"))
+	x.EstimatedLiveBytes = plus(x.EstimatedLiveBytes, f.Property("estimate-live-data-size"))
+	x.Entries = plus(x.Entries, f.Values())
 	for j := range f.Files {
 		t := f.Files[j]
 		t.Size = min(t.Size, math.MaxInt64/uint64(len(f.Files))) // whatever a child says
@@ -351,11 +343,7 @@ func (p *printer) engine(d *Document) {
 		differences += len(o.Differences)
 		unasked += len(o.NotAsked)
 	})
-	version := ""
-	if d.Engine.RocksDB != "" {
-		version = " " + d.Engine.RocksDB
-	}
-	p.line("ROCKSDB%s, as a reader of its own: %s, %s", version, Plural(differences, "difference"), Plural(unasked, "database")+" not asked")
+	p.line("%s, as a reader of its own: %s, %s", d.Engine.Named("ROCKSDB"), Plural(differences, "difference"), Plural(unasked, "database")+" not asked")
 	d.eachOpinion(func(where string, o *Opinion) {
 		if len(o.Differences) > 0 || len(o.NotAsked) > 0 {
 			p.line("    %s", where)

@@ -56,16 +56,8 @@ func (a *admin) rocksLine(doc *report.Document) string {
 		return "RocksDB cannot be asked: " + doc.Engine.Error + "."
 	}
 	n := doc.Opinions()
-	return fmt.Sprintf("RocksDB%s, a reader of its own beside the application, has given an opinion of %d of %d stores; it differs from the sidecar's own readers in %d of them.",
-		version(doc.Engine.RocksDB), n.Stores, n.Of, n.Differing)
-}
-
-// version of a library with a space before it, "" if it does not tell.
-func version(v string) string {
-	if v == "" {
-		return ""
-	}
-	return " " + v
+	return fmt.Sprintf("%s, a reader of its own beside the application, has given an opinion of %d of %d stores; it differs from the sidecar's own readers in %d of them.",
+		doc.Engine.Named("RocksDB"), n.Stores, n.Of, n.Differing)
 }
 
 // opinionsFor gives what RocksDB says of a store: as it was last asked, or, if

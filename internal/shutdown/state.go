@@ -52,6 +52,13 @@ type LastShutdown struct {
 	Shutdown
 }
 
+// Draining says that a call waits for a close. Unlike State it costs nothing.
+func (g *Gate) Draining() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.drain != nil && g.drain.progress.Load() != nil
+}
+
 // State gives the gate's state now. It asks nothing of the volume.
 func (g *Gate) State() State {
 	dead := g.dead(time.Now())

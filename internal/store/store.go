@@ -209,6 +209,28 @@ func (s *StateDir) Stores(f func(*Application, *Task, *Store)) {
 	}
 }
 
+// Databases are those that there are, of every store: no empty directories.
+func (s *StateDir) Databases() (out []*Database) {
+	s.Stores(func(_ *Application, _ *Task, st *Store) {
+		for _, db := range st.Databases {
+			if !db.IsEmpty() {
+				out = append(out, db)
+			}
+		}
+	})
+	return out
+}
+
+// Database is the one at a path, nil if there is none.
+func (s *StateDir) Database(path string) *Database {
+	for _, db := range s.Databases() {
+		if db.Path == path {
+			return db
+		}
+	}
+	return nil
+}
+
 // Scan reads a state directory. What could not be read is a finding where it
 // belongs; the rest is unaffected. With the result of an earlier scan, only
 // what has changed since is read: an idle store costs its directory entries,

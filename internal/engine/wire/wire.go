@@ -87,6 +87,24 @@ type Family struct {
 	Stats string `json:"stats,omitempty"`
 }
 
+// Property is one of Properties, nil if the family lacks it.
+func (f *Family) Property(name string) *uint64 {
+	if v, ok := f.Properties[name]; ok {
+		return &v
+	}
+	return nil
+}
+
+// Values is how many entries have a value, as our own readers count them; nil if
+// RocksDB could not read a table.
+func (f *Family) Values() *uint64 {
+	if f.Entries == nil || f.Deletions == nil {
+		return nil
+	}
+	n := *f.Entries - min(*f.Entries, *f.Deletions)
+	return &n
+}
+
 // Table is one live SST.
 type Table struct {
 	Number      uint64 `json:"number"`
