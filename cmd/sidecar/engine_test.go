@@ -14,6 +14,7 @@ import (
 	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/rocksfile/rockstest"
 	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/writes"
 )
 
 // statusWithEngine runs status --with-engine and gives its code, its document
@@ -66,9 +67,9 @@ func TestStatusWithEngine(t *testing.T) {
 	t.Parallel()
 	program := realEngine(t)
 	dir := fixture.Unpack(t, "4.4.0", "closed-clean")
-	before, w := photograph(t, dir), watchWrites(t, dir)
+	before, w := photograph(t, dir), writes.Watch(t, dir)
 	code, doc, text := statusWithEngine(t, program, dir)
-	w.expectNothing(t)
+	w.ExpectNothing(t)
 	if diff := before.differs(photograph(t, dir)); diff != "" {
 		t.Errorf("changed: %s", diff)
 	}
@@ -201,12 +202,12 @@ func TestAgentAsksRocksDB(t *testing.T) {
 	t.Parallel()
 	program := realEngine(t)
 	dirs := []string{fixture.Unpack(t, "2.8.2", "closed-clean"), fixture.Unpack(t, "4.4.0", "closed-clean")}
-	var watchers []*writeWatcher
+	var watchers []*writes.Watcher
 	var before []photo
 	args := []string{"--engine", program}
 	for _, d := range dirs {
 		args = append(args, "--state-dir", d)
-		before, watchers = append(before, photograph(t, d)), append(watchers, watchWrites(t, d))
+		before, watchers = append(before, photograph(t, d)), append(watchers, writes.Watch(t, d))
 	}
 	a := startAgent(t, args...)
 	stores := 0
@@ -245,7 +246,7 @@ func TestAgentAsksRocksDB(t *testing.T) {
 		if diff := before[i].differs(photograph(t, d)); diff != "" {
 			t.Errorf("changed: %s", diff)
 		}
-		watchers[i].expectNothing(t)
+		watchers[i].ExpectNothing(t)
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
+	"streams-sidecar/test/writes"
 )
 
 // TestReadingChangesNothing: names, sizes, modes, times, owners and contents
@@ -28,7 +28,7 @@ func TestReadingChangesNothing(t *testing.T) {
 			t.Parallel()
 			dir := fixture.Unpack(t, n.Version, n.Case)
 			before := photograph(t, dir)
-			w := watchWrites(t, dir)
+			w := writes.Watch(t, dir)
 			for range 2 {
 				sidecar("status", "--state-dir", dir)
 				sidecar("status", "--state-dir", dir, "--output=json")
@@ -39,7 +39,7 @@ func TestReadingChangesNothing(t *testing.T) {
 					sidecar("inspect", f)
 				}
 			}
-			w.expectNothing(t)
+			w.ExpectNothing(t)
 			if diff := before.differs(photograph(t, dir)); diff != "" {
 				t.Errorf("changed: %s", diff)
 			}
@@ -68,9 +68,9 @@ func TestAgentChangesNothing(t *testing.T) {
 		before = append(before, photograph(t, d))
 	}
 	h := holder.Hold(t, locks...) // opens the locks before the watchers are there
-	var ws []*writeWatcher
+	var ws []*writes.Watcher
 	for _, d := range dirs {
-		ws = append(ws, watchWrites(t, d))
+		ws = append(ws, writes.Watch(t, d))
 	}
 	a := startAgent(t, args...)
 	if got := a.get(t, a.hook+"/prestop"); !strings.Contains(got, "observed") {
@@ -84,7 +84,7 @@ func TestAgentChangesNothing(t *testing.T) {
 	}
 	time.Sleep(1500 * time.Millisecond) // a rescan
 	for _, w := range ws {
-		w.expectNothing(t)
+		w.ExpectNothing(t)
 	}
 	h.Kill() // closes the locks, which it had opened for writing
 	if got := <-done; !strings.Contains(got, "closed-unclean") {
@@ -157,73 +157,11 @@ func (p photo) differs(q photo) string {
 	return ""
 }
 
-// writeWatcher is an inotify instance of its own over a whole tree, with every
-// event that a change raises.
-type writeWatcher struct {
-	fd   int
-	dirs map[int32]string
-}
-
-const writeEvents = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE |
-	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ATTRIB | unix.IN_CLOSE_WRITE
-
-func watchWrites(t *testing.T, dir string) *writeWatcher {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	w := &writeWatcher{fd, map[int32]string{}}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		if d.Name() == ownFolder {
-			return filepath.SkipDir
-		}
-		wd, err := unix.InotifyAddWatch(fd, path, writeEvents)
-		w.dirs[int32(wd)] = path
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func (w *writeWatcher) expectNothing(t *testing.T) {
-	t.Helper()
-	for _, e := range w.events(t) {
-		t.Errorf("an event that only a change raises: %s", e)
-	}
-}
-
-func (w *writeWatcher) events(t *testing.T) (out []string) {
-	t.Helper()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := unix.Read(w.fd, buf)
-		if err == unix.EAGAIN {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			e := (*unix.InotifyEvent)(unsafe.Pointer(&b[0]))
-			name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+e.Len]), "\x00")
-			out = append(out, fmt.Sprintf("mask %#x in %s: %q", e.Mask, w.dirs[e.Wd], name))
-			b = b[unix.SizeofInotifyEvent+e.Len:]
-		}
-	}
-}
-
 // TestWriteWatcherSees: the watcher of these tests is not blind.
 func TestWriteWatcherSees(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
-	before, w := photograph(t, dir), watchWrites(t, dir)
+	before, w := photograph(t, dir), writes.Watch(t, dir)
 	path := filepath.Join(dir, "alos391", "1_0", "rocksdb", "kv", "LOCK")
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -232,13 +170,13 @@ func TestWriteWatcherSees(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.events(t)) == 0 {
+	if len(w.Events(t)) == 0 {
 		t.Error("no event for a file that was opened for writing")
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.events(t)) == 0 || before.differs(photograph(t, dir)) == "" {
+	if len(w.Events(t)) == 0 || before.differs(photograph(t, dir)) == "" {
 		t.Error("a changed mode goes unnoticed")
 	}
 }
