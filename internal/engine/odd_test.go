@@ -121,14 +121,12 @@ func formats(all map[string]odd) {
 			all[fmt.Sprintf("compression %s in format %d", name, v)] = odd{
 				sessions: closed(fmt.Sprintf("compression=%s;%s", option, blocks(fmt.Sprintf("format_version=%d;block_size=512", v))), mixed()...),
 				is:       tables(func(x *sst.Table) bool { return x.Properties().Compression == name }),
-				findings: []finding.Code{finding.CompressedNotDecoded}, hidden: true,
 			}
 		}
 	}
 	all["compression with a dictionary"] = odd{
 		sessions: closed("compression=kZSTD;compression_opts={max_dict_bytes=1000;zstd_max_train_bytes=10000}", mixed()...),
 		is:       tables(func(x *sst.Table) bool { return x.Properties().Compression == "ZSTD" }),
-		findings: []finding.Code{finding.CompressedNotDecoded}, hidden: true,
 	}
 	const prefix = "prefix_extractor=fixed:3;"
 	for name, index := range map[string]sst.IndexType{"kBinarySearch": sst.BinarySearch, "kHashSearch": sst.HashSearch,

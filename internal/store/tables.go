@@ -221,8 +221,6 @@ func TableFinding(e *sst.Error, path string, code finding.Code) finding.Finding 
 	switch e.Kind {
 	case sst.Unsupported:
 		code = finding.FormatNewer
-	case sst.Compressed:
-		code = finding.CompressedNotDecoded
 	case sst.TooLarge:
 		code = finding.FileTooLarge
 	}
@@ -253,6 +251,7 @@ func (o *rawOffsets) collect(tab *sst.Table, size int64) error {
 	if o.newest == nil {
 		o.newest = map[string]rawOffset{}
 	}
+	kept := 0
 	return tab.Each(func(e sst.Entry) error {
 		if e.Type == sst.RangeDeletion {
 			o.ranges = true
@@ -260,6 +259,10 @@ func (o *rawOffsets) collect(tab *sst.Table, size int64) error {
 		}
 		if old, ok := o.newest[string(e.Key)]; ok && old.seq > e.Sequence {
 			return nil
+		}
+		// Compressed, a small file holds any number of bytes.
+		if kept += len(e.Key) + len(e.Value); kept > offsetsLimit {
+			return errOffsets(fmt.Sprintf("more than the bound of %d bytes of keys and values: not the offsets of Kafka Streams", offsetsLimit))
 		}
 		o.newest[string(e.Key)] = rawOffset{e.Sequence, e.Type, slices.Clone(e.Value)}
 		return nil

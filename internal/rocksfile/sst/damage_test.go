@@ -230,7 +230,7 @@ func TestErrorsOfTheSourceArePassedOn(t *testing.T) {
 
 func TestVisitEndsTheWalk(t *testing.T) {
 	t.Parallel()
-	stop := &Error{Kind: Compressed} // the visitor's own, whatever it is
+	stop := &Error{Kind: Malformed} // the visitor's own, whatever it is
 	data := readMade(t, "v7-xxh3-mixed.sst")
 	table, err := Open(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

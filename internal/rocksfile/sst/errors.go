@@ -19,11 +19,10 @@ const (
 	FooterChecksum
 	// BlockChecksum: a block is not what was written.
 	BlockChecksum
-	// Unsupported: the file is of a newer format, or uses a feature, that this package does not read.
+	// Unsupported: the file is of a newer format, or uses a feature or an algorithm, that this package does not read.
 	Unsupported
-	// Compressed: the block is stored compressed; its checksum has been verified.
-	Compressed
-	// TooLarge: the block lies within the file but is larger than this package reads (64 MiB).
+	// TooLarge: the block lies within the file but is larger than this package reads, as it is or
+	// decompressed (64 MiB).
 	TooLarge
 	// Malformed: the bytes contradict the format, although no checksum says so.
 	Malformed
@@ -41,8 +40,6 @@ func (k Kind) String() string {
 		return "block checksum mismatch"
 	case Unsupported:
 		return "unsupported"
-	case Compressed:
-		return "compressed"
 	case TooLarge:
 		return "too large"
 	case Malformed:
@@ -58,7 +55,7 @@ type Error struct {
 	Kind Kind
 	// Part names what was read: "footer", "metaindex block", "properties
 	// block", "index block", "index partition", "data block", "range deletion
-	// block".
+	// block", "compression dictionary".
 	Part string
 	// Offset of the part in the file, bytes; at most the file's size.
 	Offset int64

@@ -103,9 +103,6 @@ func TestEntriesAreThoseThatRocksDBWrote(t *testing.T) {
 	for _, f := range truth(t) {
 		t.Run(f["file"], func(t *testing.T) {
 			t.Parallel()
-			if strings.Contains(f["file"], "zstd") {
-				return // see TestCompressedBlocks
-			}
 			table := openBytes(t, made(t, f["file"]))
 			var written, shown bytes.Buffer
 			var point, ranges, keys int
@@ -180,40 +177,6 @@ func TestFormatOfEachMadeTable(t *testing.T) {
 			t.Errorf("%s: format_version %d, %v, %v", c.file, f, s, i)
 		}
 	}
-}
-
-func TestCompressedBlocks(t *testing.T) {
-	t.Parallel()
-	t.Run("index", func(t *testing.T) {
-		data := made(t, "v7-zstd.sst")
-		table := openBytes(t, data)
-		err := table.Each(func(sst.Entry) error { t.Error("an entry"); return nil })
-		e, ok := errors.AsType[*sst.Error](err)
-		if !ok || e.Kind != sst.Compressed || e.Part != "index block" || e.Found != "ZSTD" ||
-			e.Offset != int64(table.Properties().DataSize) {
-			t.Errorf("Each: %v", err)
-		}
-		if _, _, err := table.Get([]byte("key-00000")); !isKind(err, sst.Compressed) {
-			t.Errorf("Get: %v", err)
-		}
-	})
-	t.Run("data", func(t *testing.T) {
-		data := made(t, "v6-zstd-plain-index.sst")
-		table := openBytes(t, data)
-		err := table.Each(func(sst.Entry) error { t.Error("an entry"); return nil })
-		e, ok := errors.AsType[*sst.Error](err)
-		if !ok || e.Kind != sst.Compressed || e.Part != "data block" || e.Offset != 0 || e.Found != "ZSTD" {
-			t.Errorf("Each: %v", err)
-		}
-		if _, _, err := table.Get([]byte("key-00000")); !isKind(err, sst.Compressed) {
-			t.Errorf("Get: %v", err)
-		}
-		// The walk has gone on: damage in the last block is found.
-		data[table.Properties().DataSize-20] ^= 1
-		if err := openBytes(t, data).Each(func(sst.Entry) error { return nil }); !isKind(err, sst.BlockChecksum) {
-			t.Errorf("Each with a damaged block: %v", err)
-		}
-	})
 }
 
 func isKind(err error, k sst.Kind) bool {

@@ -1,6 +1,7 @@
 package sst
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"strconv"
@@ -80,6 +81,10 @@ type Properties struct {
 	// Compression is RocksDB's name of the algorithm, "NoCompression" if
 	// there is none, whichever way the format version spells it.
 	Compression string
+	// CompressionManager says who defines what the compression types mean, from
+	// format_version 7 on: "BuiltinV2" is RocksDB itself. Empty in a file
+	// without compression.
+	CompressionManager string
 
 	CreationTime     uint64 // of the oldest input, not of this file
 	OldestKeyTime    uint64
@@ -105,12 +110,15 @@ type Properties struct {
 	GlobalSequence uint64
 }
 
+// builtinManager is the CompressionManager of RocksDB's own algorithms.
+const builtinManager = "BuiltinV2"
+
 const globalSequenceName = "rocksdb.external_sst_file.global_seqno"
 
 // parseProperties reads a properties block. As in RocksDB, a property that is
 // no varint is skipped.
 func parseProperties(b *block, p *Properties) error {
-	var family, comparator, mergeOperator, filterPolicy, compression, db, session, host []byte
+	var family, comparator, mergeOperator, filterPolicy, compression, manager, db, session, host []byte
 	number := func(to *uint64) bool {
 		v, n := binary.Uvarint(b.value)
 		if n > 0 {
@@ -209,6 +217,12 @@ func parseProperties(b *block, p *Properties) error {
 	if p.External = external == 2; !p.External {
 		p.GlobalSequence = 0
 	}
+	if p.FormatVersion >= managerVersion {
+		manager, _, _ = bytes.Cut(compression, []byte{';'})
+		if string(manager) == builtinManager {
+			p.CompressionManager, manager = builtinManager, nil
+		}
+	}
 	if name := compressionName(compression); name != "" {
 		p.Compression, compression = name, nil
 	}
@@ -221,7 +235,7 @@ func parseProperties(b *block, p *Properties) error {
 		to    *string
 	}{
 		{family, &p.ColumnFamily}, {comparator, &p.Comparator}, {mergeOperator, &p.MergeOperator},
-		{filterPolicy, &p.FilterPolicy}, {compression, &p.Compression},
+		{filterPolicy, &p.FilterPolicy}, {compression, &p.Compression}, {manager, &p.CompressionManager},
 		{db, &p.DBID}, {session, &p.SessionID}, {host, &p.HostID},
 	}
 	size := 0
@@ -262,6 +276,8 @@ func globalSequenceOffset(b *block) int {
 // in a block's trailer (util/compression.h CompressionTypeToString).
 var compressions = [...]string{"NoCompression", "Snappy", "Zlib", "BZip2", "LZ4", "LZ4HC", "Xpress", "ZSTD"}
 
+const zstdNotFinal = "ZSTDNotFinal"
+
 // compressionName gives the name for a property that needs no copy: one of
 // the built-in names, or the form of format_version 7, "manager;hex types;"
 // (table/table_properties.cc ParseCompressionNameForDisplay). Empty for
@@ -271,6 +287,9 @@ func compressionName(v []byte) string {
 		if string(v) == c {
 			return c
 		}
+	}
+	if string(v) == zstdNotFinal {
+		return zstdNotFinal
 	}
 	if len(v) > 64 {
 		return ""
@@ -302,6 +321,9 @@ func compressionName(v []byte) string {
 func compressionType(t byte) string {
 	if int(t) < len(compressions) {
 		return compressions[t]
+	}
+	if t == zstdNotFinalType {
+		return zstdNotFinal
 	}
 	return "compression type " + strconv.Itoa(int(t))
 }

@@ -1,12 +1,14 @@
 // Package sst reads RocksDB's block-based table files (*.sst) of
 // format_version 0 to 7, as RocksDB 3 to 11 write them, without RocksDB: the
-// footer, the properties, and every entry of uncompressed blocks, with all
-// checksums verified.
+// footer, the properties, and every entry, with all checksums verified. It
+// decompresses what RocksDB compresses with Snappy, zlib, bzip2, LZ4 and zstd,
+// with and without a dictionary; not XPRESS, which only RocksDB on Windows has,
+// and no algorithm of an application's own.
 //
-// It does not decompress, resolves no blob, applies no merge and no range
-// deletion, and uses no filter. It believes no length that a file claims:
-// whatever the bytes are, it ends, does not panic, and takes memory of a small
-// multiple of the file's size at most.
+// It resolves no blob, applies no merge and no range deletion, and uses no
+// filter. It believes no length that a file claims: whatever the bytes are, it
+// ends, does not panic, and takes memory of a small multiple of the file's size
+// at most; for a compressed block, of 64 MiB at most.
 //
 // The package only reads, from the io.ReaderAt that it is given. It imports no
 // other package of this module; store, verify and whatever else looks into
@@ -25,6 +27,18 @@ import (
 // tailSize is what Open reads at first. Footer, metaindex and properties take
 // 0.9 to 1.5 KiB in the files that RocksDB 5.18 to 11 write by default.
 const tailSize = 4 << 10
+
+// The parts of a file, as [Error] names them.
+const (
+	partFooter     = "footer"
+	partMetaindex  = "metaindex block"
+	partProperties = "properties block"
+	partIndex      = "index block"
+	partPartition  = "index partition"
+	partData       = "data block"
+	partRangeDel   = "range deletion block"
+	partDictionary = "compression dictionary"
+)
 
 // Type says what an entry is (RocksDB db/dbformat.h, ValueType).
 type Type uint8
@@ -83,6 +97,7 @@ type Table struct {
 	props    Properties
 	propsAt  handle
 	rangeDel handle // size 0: none
+	dict     handle // of the compression dictionary; size 0: none
 	verify   bool   // false only for tests that want to reach the decoders with any bytes
 }
 
@@ -100,7 +115,7 @@ func open(src io.ReaderAt, size int64, verify bool) (*Table, error) {
 	defer s.put()
 	tail := s.tail[:max(0, min(size, tailSize))]
 	tailOff := size - int64(len(tail))
-	if err := readFull(src, tail, tailOff, "footer"); err != nil {
+	if err := readFull(src, tail, tailOff, partFooter); err != nil {
 		return nil, err
 	}
 	f, err := parseFooter(tail, size, verify)
@@ -120,9 +135,9 @@ func open(src io.ReaderAt, size int64, verify bool) (*Table, error) {
 }
 
 func (t *Table) readMetaindex(s *scratch, w window) error {
-	const part = "metaindex block"
+	const part = partMetaindex
 	at := t.foot.metaindex
-	contents, err := t.read(at, part, w, &s.data)
+	contents, err := t.read(s, at, part, w, &s.data)
 	if err != nil {
 		return err
 	}
@@ -145,6 +160,8 @@ func (t *Table) readMetaindex(s *scratch, w window) error {
 			to = &t.propsAt
 		case "rocksdb.range_del":
 			to = &t.rangeDel
+		case "rocksdb.compression_dict":
+			to = &t.dict
 		case "rocksdb.index":
 			if t.foot.version < contextVersion {
 				continue
@@ -169,8 +186,8 @@ func (t *Table) readMetaindex(s *scratch, w window) error {
 }
 
 func (t *Table) readProperties(s *scratch, w window) error {
-	const part = "properties block"
-	contents, err := t.read(t.propsAt, part, w, &s.data)
+	const part = partProperties
+	contents, err := t.read(s, t.propsAt, part, w, &s.data)
 	if err != nil {
 		// RocksDB may have written the sequence number into an ingested file
 		// after its checksum was computed for the number 0 (table/meta_blocks.cc,
@@ -192,7 +209,7 @@ func (t *Table) readProperties(s *scratch, w window) error {
 // withoutGlobalSequence verifies the properties block again, with the global
 // sequence number zeroed. It returns the block as it is stored, or cause.
 func (t *Table) withoutGlobalSequence(s *scratch, w window, cause error) ([]byte, error) {
-	const part = "properties block"
+	const part = partProperties
 	if e, ok := errors.AsType[*Error](cause); !ok || e.Kind != BlockChecksum {
 		return nil, cause
 	}
@@ -234,35 +251,22 @@ func (t *Table) ChecksumType() ChecksumType { return t.foot.checksum }
 // the walk and is returned as it is.
 //
 // Every block is read and verified once. The walk ends at the first block
-// that is damaged, with an error that has its offset and size. A compressed
-// data block is verified and left out, and the walk goes on: if all the rest
-// was well, the error is the first one's of kind [Compressed]. If the index
-// itself is compressed, no entry is visited.
+// that is damaged, with an error that has its offset and size.
 //
 // Each does not compare the number of entries with the properties.
 func (t *Table) Each(visit func(Entry) error) error {
 	s := getScratch()
 	defer s.put()
-	var compressed error
 	block := func(h handle, part string) error {
-		contents, err := t.read(h, part, window{}, &s.data)
-		if e, ok := errors.AsType[*Error](err); ok && e.Kind == Compressed {
-			if compressed == nil {
-				compressed = err
-			}
-			return nil
-		}
+		contents, err := t.read(s, h, part, window{}, &s.data)
 		if err != nil {
 			return err
 		}
 		return t.visitEntries(&s.entries, contents, h, part, visit)
 	}
-	err := t.walkIndex(s, nil, func(h handle) error { return block(h, "data block") })
+	err := t.walkIndex(s, nil, func(h handle) error { return block(h, partData) })
 	if err == nil && t.rangeDel.size > 0 {
-		err = block(t.rangeDel, "range deletion block")
-	}
-	if err == nil {
-		err = compressed
+		err = block(t.rangeDel, partRangeDel)
 	}
 	return err
 }
@@ -306,16 +310,16 @@ var errStop = errors.New("stop")
 // kind [Unsupported].
 func (t *Table) Get(userKey []byte) (Entry, bool, error) {
 	if t.props.Comparator != Bytewise {
-		return Entry{}, false, &Error{Kind: Unsupported, Part: "properties block",
+		return Entry{}, false, &Error{Kind: Unsupported, Part: partProperties,
 			Offset: int64(t.propsAt.offset), Expected: "comparator " + Bytewise, Found: t.props.Comparator}
 	}
 	s := getScratch()
 	defer s.put()
 	var found Entry
 	var ok bool
-	const part = "data block"
+	const part = partData
 	err := t.walkIndex(s, userKey, func(h handle) error {
-		contents, err := t.read(h, part, window{}, &s.data)
+		contents, err := t.read(s, h, part, window{}, &s.data)
 		if err != nil {
 			return err
 		}
@@ -340,13 +344,13 @@ func (t *Table) Get(userKey []byte) (Entry, bool, error) {
 // walkIndex calls visit for every data block in file order, except those
 // whose keys are all below from. It holds only one block of each level.
 func (t *Table) walkIndex(s *scratch, from []byte, visit func(handle) error) error {
-	const top, partition, data = "index block", "index partition", "data block"
+	const top, partition, data = partIndex, partPartition, partData
 	if t.props.IndexType > BinarySearchWithFirstKey {
 		return &Error{Kind: Unsupported, Part: top, Offset: int64(min(t.foot.index.offset, t.foot.offset)),
 			Found: t.props.IndexType.String()}
 	}
 	level := func(x *indexBlock, h handle, part string, buf *[]byte) error {
-		contents, err := t.read(h, part, window{}, buf)
+		contents, err := t.read(s, h, part, window{}, buf)
 		if err != nil {
 			return err
 		}
@@ -414,9 +418,9 @@ type window struct {
 	off  uint64
 }
 
-// read returns the contents of a block without its trailer, verified. They
-// are valid until *buf is used again.
-func (t *Table) read(h handle, part string, w window, buf *[]byte) ([]byte, error) {
+// read returns the contents of a block without its trailer, verified and
+// decompressed. They are valid until *buf is used again.
+func (t *Table) read(s *scratch, h handle, part string, w window, buf *[]byte) ([]byte, error) {
 	serialized, err := t.fetch(h, part, w, buf)
 	if err != nil {
 		return nil, err
@@ -426,11 +430,45 @@ func (t *Table) read(h handle, part string, w window, buf *[]byte) ([]byte, erro
 			return nil, err
 		}
 	}
-	if c := serialized[h.size]; c != 0 {
-		return nil, &Error{Kind: Compressed, Part: part, Offset: int64(h.offset), Size: int64(h.size),
-			Found: compressionType(c)}
+	if serialized[h.size] == noCompression {
+		return serialized[:h.size], nil
 	}
-	return serialized[:h.size], nil
+	contents, err := t.decompress(s, serialized, h, part)
+	if err == nil {
+		// Both are buffers: what was read is of no more use.
+		*buf, s.codec.out = s.codec.out, *buf
+	}
+	return contents, err
+}
+
+// decompress returns what a block becomes, in the buffer of the codec.
+// serialized is the block with its trailer.
+func (t *Table) decompress(s *scratch, serialized []byte, h handle, part string) ([]byte, error) {
+	kind := serialized[h.size]
+	// From format_version 7 on a file names the mapping from its types to
+	// algorithms (table/block_based/block_based_table_reader.cc GetDecompressor).
+	if m := t.props.CompressionManager; m != builtinManager && t.foot.version >= managerVersion && part != partProperties && part != partMetaindex {
+		return nil, &Error{Kind: Unsupported, Part: part, Offset: int64(h.offset), Size: int64(h.size),
+			Expected: "compression manager " + builtinManager, Found: strconv.Quote(m)}
+	}
+	dictionary := part == partData && t.dict.size > 0 && usesDictionary(kind)
+	if dictionary && s.codec.dict == nil {
+		if err := t.readDictionary(s); err != nil {
+			return nil, err
+		}
+	}
+	contents, err := s.codec.decompress(kind, serialized[:h.size], t.foot.version, dictionary)
+	return contents, place(err, part, h)
+}
+
+// readDictionary gives the codec the dictionary of the table.
+func (t *Table) readDictionary(s *scratch) error {
+	dict, err := t.read(s, t.dict, partDictionary, window{}, &s.dict)
+	if err != nil {
+		return err
+	}
+	s.codec.dict, s.codec.zstdDict = dict, nil
+	return nil
 }
 
 // fetch returns a block with its trailer, out of the window if it lies there.
@@ -475,6 +513,8 @@ func place(err error, part string, h handle) error {
 type scratch struct {
 	tail                [tailSize]byte
 	top, part, data     []byte
+	dict                []byte
+	codec               codec
 	topIndex, partIndex indexBlock
 	entries             block
 }
@@ -486,12 +526,13 @@ func getScratch() *scratch { return scratches.Get().(*scratch) }
 // put gives the scratch back without what an unusual file made large.
 func (s *scratch) put() {
 	const most = 1 << 20
-	for _, b := range []*[]byte{&s.top, &s.part, &s.data, &s.topIndex.key, &s.partIndex.key, &s.entries.key} {
+	for _, b := range []*[]byte{&s.top, &s.part, &s.data, &s.dict, &s.topIndex.key, &s.partIndex.key, &s.entries.key} {
 		if cap(*b) > most {
 			*b = nil
 		}
 	}
 	// The blocks still point into a buffer that may just have been dropped.
+	s.codec.forget(most)
 	s.topIndex.release()
 	s.partIndex.release()
 	s.entries.release()
