@@ -182,6 +182,7 @@ type indexBlock struct {
 	block
 	firstKey bool // each handle is followed by the block's first key
 	handle   handle
+	first    []byte // that key
 }
 
 func (x *indexBlock) reset(contents []byte, delta, firstKey bool) error {
@@ -220,6 +221,7 @@ func (x *indexBlock) next() (bool, error) {
 		if m <= 0 || length > uint64(len(x.value)-n-m) {
 			return false, malformed("a first key behind the block handle", "")
 		}
+		x.first = x.value[n+m : n+m+int(length)]
 		n += m + int(length)
 	}
 	if x.delta {

@@ -130,6 +130,7 @@ func TestEveryFormatOfRocksDB(t *testing.T) {
 					t.Errorf("%s is %s in format %d", name, got, table.FormatVersion())
 				}
 				checkEach(t, name, table)
+				checkVerified(t, name, data)
 			}
 		})
 	}
@@ -160,6 +161,7 @@ func TestDictionariesOfRocksDB(t *testing.T) {
 					t.Errorf("%s: a dictionary: %v", name, table.HasDictionary())
 				}
 				checkEach(t, name, table)
+				checkVerified(t, name, data)
 			}
 		})
 	}

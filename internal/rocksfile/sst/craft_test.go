@@ -3,6 +3,7 @@ package sst
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 )
 
 // crafted assembles files that no RocksDB writes, to try what hostile bytes
@@ -51,6 +52,13 @@ func appendEntry(b []byte, shared int, unshared, value string) []byte {
 	return append(append(b, unshared...), value...)
 }
 
+func appendUvarints(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
 // restart makes a block of entries with one restart point.
 func restart(entries []byte) []byte {
 	return append(bytes.Clone(entries), 0, 0, 0, 0, 1, 0, 0, 0)
@@ -82,6 +90,13 @@ func hostile(size int) map[string][]byte {
 	}
 	files["key that grows"] = one(grow)
 
+	// The same user key again and again, each a version older than the one before.
+	older := appendEntry(nil, 0, string(make([]byte, size/2))+"\x01\xff\xff\xff\xff\xff\xff\xff", "")
+	for i := uint32(0); len(older) < size; i++ {
+		older = appendEntry(older, size/2+4, string(binary.BigEndian.AppendUint32(nil, math.MaxUint32-i)), "")
+	}
+	files["versions of a long key"] = one(older)
+
 	delta := [][2]string{
 		{"rocksdb.block.based.table.index.type", "\x00\x00\x00\x00"},
 		{"rocksdb.index.key.is.user.key", "\x01"},
@@ -98,6 +113,16 @@ func hostile(size int) map[string][]byte {
 	}
 	many := &crafted{properties: delta}
 	files["many blocks"] = many.finish(many.add(empty(many, size/12)))
+
+	far := &crafted{properties: delta}
+	at := handle{uint64(far.Len()), 24}
+	index := appendUvarints(nil, 0, uint64(size/2))
+	index = append(append(index, make([]byte, size/2)...), at.encode()...)
+	for i := range size / 50 {
+		far.add(restart(appendEntry(nil, 0, string(binary.BigEndian.AppendUint32(nil, uint32(i)))+"12345678", "v")))
+		index = append(appendUvarints(index, uint64(size/2), 1), byte(i), 0)
+	}
+	files["long separator shared by many"] = far.finish(far.add(restart(index[:len(index)-len(appendUvarints(nil, uint64(size/2), 1))-2])))
 
 	levels := append([][2]string{{delta[0][0], "\x02\x00\x00\x00"}}, delta[1:]...)
 	hollow := &crafted{properties: levels}

@@ -55,7 +55,8 @@ type Error struct {
 	Kind Kind
 	// Part names what was read: "footer", "metaindex block", "properties
 	// block", "index block", "index partition", "data block", "range deletion
-	// block", "compression dictionary".
+	// block", "compression dictionary", "filter
+	// block", "filter index", "meta block".
 	Part string
 	// Offset of the part in the file, bytes; at most the file's size.
 	Offset int64

@@ -78,19 +78,24 @@ const crcMask = 0xa282ead8
 func (c ChecksumType) sum(data []byte) uint32 {
 	switch c {
 	case CRC32c:
-		return bits.RotateLeft32(crc32.Checksum(data, castagnoli), -15) + crcMask
+		return maskCRC(crc32.Checksum(data, castagnoli))
 	case XXHash:
 		return xxh32.Checksum32(data)
 	case XXHash64:
 		return uint32(xxh64.Sum64(data))
 	case XXH3:
-		// The last byte, a block's compression type, is mixed in afterwards.
 		last := len(data) - 1
-		return uint32(xxh3.Hash(data[:last])) ^ uint32(data[last])*0x6b9083d9
+		return xxh3Last(uint32(xxh3.Hash(data[:last])), data[last])
 	default:
 		return 0
 	}
 }
+
+func maskCRC(crc uint32) uint32 { return bits.RotateLeft32(crc, -15) + crcMask }
+
+// xxh3Last mixes in the last byte, a block's compression type, which comes
+// after the hash.
+func xxh3Last(sum uint32, last byte) uint32 { return sum ^ uint32(last)*0x6b9083d9 }
 
 // shown is a checksum as RocksDB's messages print it.
 func (c ChecksumType) shown(sum uint32) string {
@@ -113,7 +118,7 @@ func contextModifier(base uint32, offset uint64) uint32 {
 type handle struct{ offset, size uint64 }
 
 // end is the first byte after the block's trailer. It cannot overflow for a
-// handle that has passed footer.check.
+// handle that has passed footer.within.
 func (h handle) end() uint64 { return h.offset + h.size + trailerLen }
 
 func decodeHandle(p []byte) (h handle, n int) {
@@ -255,14 +260,22 @@ func (f *footer) fail(k Kind, expected, found string) error {
 	return &Error{Kind: k, Part: partFooter, Offset: int64(f.offset), Expected: expected, Found: found}
 }
 
-// check says whether a block may lie at h.
-func (f *footer) check(h handle, part string) error {
+// within says whether a block may lie at h.
+func (f *footer) within(h handle, part string) error {
 	// Not h.end(): a damaged handle may overflow it.
 	if f.offset < trailerLen || h.size > f.offset-trailerLen || h.offset > f.offset-trailerLen-h.size {
 		return &Error{Kind: Malformed, Part: part, Offset: int64(min(h.offset, f.offset)),
 			Expected: "a block that ends before the footer at " + strconv.FormatUint(f.offset, 10),
 			Found: "one of " + strconv.FormatUint(h.size, 10) + " bytes at " +
 				strconv.FormatUint(h.offset, 10)}
+	}
+	return nil
+}
+
+// check says beside that whether a block is one to read as a whole.
+func (f *footer) check(h handle, part string) error {
+	if err := f.within(h, part); err != nil {
+		return err
 	}
 	if h.size > maxBlock {
 		return &Error{Kind: TooLarge, Part: part, Offset: int64(h.offset), Size: int64(h.size),
@@ -274,8 +287,12 @@ func (f *footer) check(h handle, part string) error {
 // verify compares the checksum in a block's trailer. serialized is the block
 // with its trailer.
 func (f *footer) verify(serialized []byte, h handle, part string) error {
-	stored := binary.LittleEndian.Uint32(serialized[h.size+1:]) - contextModifier(f.base, h.offset)
-	computed := f.checksum.sum(serialized[:h.size+1])
+	return f.match(binary.LittleEndian.Uint32(serialized[h.size+1:]), f.checksum.sum(serialized[:h.size+1]), h, part)
+}
+
+// match compares the checksum of a block as it is stored with the computed one.
+func (f *footer) match(stored, computed uint32, h handle, part string) error {
+	stored -= contextModifier(f.base, h.offset)
 	if stored == computed {
 		return nil
 	}

@@ -71,6 +71,20 @@ func exercise(data []byte, verify bool) error {
 	if n > len(data) {
 		return errors.New("more entries than bytes")
 	}
+	for _, depth := range []Depth{Checksums, Entries} {
+		v, err := t.Verify(depth)
+		if err != nil {
+			return errors.New("an error of the source: " + err.Error())
+		}
+		for _, e := range v.Errors {
+			if err := check(e); err != nil {
+				return err
+			}
+		}
+		if len(v.Errors) > maxErrors || v.Bytes > 6*uint64(len(data)) {
+			return errors.New("more than there can be")
+		}
+	}
 	for _, k := range [][]byte{nil, []byte("status"), key[:min(len(key), 64)]} {
 		e, ok, err := t.Get(k)
 		if err := check(err); err != nil {
@@ -95,9 +109,9 @@ func cpu(t *testing.T) time.Duration {
 }
 
 func TestCostIsBoundedByTheSize(t *testing.T) {
-	limit, size, multiple := 100*time.Millisecond, 1<<20, 5
+	limit, size, multiple := 250*time.Millisecond, 1<<20, 8
 	if RaceDetector { // which also throws away half of what goes back to a pool
-		limit, size, multiple = time.Second, 1<<17, 10
+		limit, size, multiple = time.Second, 1<<17, 16
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -122,10 +136,10 @@ func TestCostIsBoundedByTheSize(t *testing.T) {
 			if took > limit {
 				t.Errorf("%s: %v for %d bytes", name, took, len(data))
 			}
-			most := uint64(multiple*len(data) + 64<<10)
+			most := uint64(multiple*len(data) + readSize + 64<<10)
 			switch p := made[name]; {
 			case strings.Contains(p.Compression, "BZip2"): // its decoder has no second use
-				most += 450 << 10 * (p.DataBlocks + 10)
+				most += 450 << 10 * (2*p.DataBlocks + 10)
 			case p.Compression != "" && p.Compression != compressions[0]:
 				most += 512 << 10
 			}

@@ -30,14 +30,17 @@ const tailSize = 4 << 10
 
 // The parts of a file, as [Error] names them.
 const (
-	partFooter     = "footer"
-	partMetaindex  = "metaindex block"
-	partProperties = "properties block"
-	partIndex      = "index block"
-	partPartition  = "index partition"
-	partData       = "data block"
-	partRangeDel   = "range deletion block"
-	partDictionary = "compression dictionary"
+	partFooter      = "footer"
+	partMetaindex   = "metaindex block"
+	partProperties  = "properties block"
+	partIndex       = "index block"
+	partPartition   = "index partition"
+	partData        = "data block"
+	partRangeDel    = "range deletion block"
+	partDictionary  = "compression dictionary"
+	partFilter      = "filter block"
+	partFilterIndex = "filter index"
+	partOther       = "meta block"
 )
 
 // Type says what an entry is (RocksDB db/dbformat.h, ValueType).
@@ -187,14 +190,9 @@ func (t *Table) readMetaindex(s *scratch, w window) error {
 
 func (t *Table) readProperties(s *scratch, w window) error {
 	const part = partProperties
-	contents, err := t.read(s, t.propsAt, part, w, &s.data)
+	contents, err := t.propertiesBlock(s, w)
 	if err != nil {
-		// RocksDB may have written the sequence number into an ingested file
-		// after its checksum was computed for the number 0 (table/meta_blocks.cc,
-		// ReadTablePropertiesHelper).
-		if contents, err = t.withoutGlobalSequence(s, w, err); err != nil {
-			return err
-		}
+		return err
 	}
 	b := &s.entries
 	if err := b.reset(contents, false); err != nil {
@@ -204,6 +202,17 @@ func (t *Table) readProperties(s *scratch, w window) error {
 		return place(err, part, t.propsAt)
 	}
 	return nil
+}
+
+func (t *Table) propertiesBlock(s *scratch, w window) ([]byte, error) {
+	contents, err := t.read(s, t.propsAt, partProperties, w, &s.data)
+	if err != nil {
+		// RocksDB may have written the sequence number into an ingested file
+		// after its checksum was computed for the number 0 (table/meta_blocks.cc,
+		// ReadTablePropertiesHelper).
+		return t.withoutGlobalSequence(s, w, err)
+	}
+	return contents, nil
 }
 
 // withoutGlobalSequence verifies the properties block again, with the global
@@ -346,8 +355,7 @@ func (t *Table) Get(userKey []byte) (Entry, bool, error) {
 func (t *Table) walkIndex(s *scratch, from []byte, visit func(handle) error) error {
 	const top, partition, data = partIndex, partPartition, partData
 	if t.props.IndexType > BinarySearchWithFirstKey {
-		return &Error{Kind: Unsupported, Part: top, Offset: int64(min(t.foot.index.offset, t.foot.offset)),
-			Found: t.props.IndexType.String()}
+		return t.unknownIndex()
 	}
 	level := func(x *indexBlock, h handle, part string, buf *[]byte) error {
 		contents, err := t.read(s, h, part, window{}, buf)
@@ -372,6 +380,11 @@ func (t *Table) walkIndex(s *scratch, from []byte, visit func(handle) error) err
 	})
 }
 
+func (t *Table) unknownIndex() error {
+	return &Error{Kind: Unsupported, Part: partIndex, Offset: int64(min(t.foot.index.offset, t.foot.offset)),
+		Found: t.props.IndexType.String()}
+}
+
 // walkLevel calls visit for the handles of one index block, which are those
 // of the parts below. Each must lie behind the one before, whose end is in
 // *end: that is how RocksDB writes them, and it bounds what a damaged index
@@ -386,7 +399,7 @@ func (t *Table) walkLevel(x *indexBlock, at handle, part, below string, from []b
 			return nil
 		}
 		h := x.handle
-		if err := t.foot.check(h, below); err != nil {
+		if err := t.foot.within(h, below); err != nil {
 			return err
 		}
 		if h.offset < *end {
@@ -514,6 +527,8 @@ type scratch struct {
 	tail                [tailSize]byte
 	top, part, data     []byte
 	dict                []byte
+	ahead               []byte
+	last, separator     []byte
 	codec               codec
 	topIndex, partIndex indexBlock
 	entries             block
@@ -526,7 +541,7 @@ func getScratch() *scratch { return scratches.Get().(*scratch) }
 // put gives the scratch back without what an unusual file made large.
 func (s *scratch) put() {
 	const most = 1 << 20
-	for _, b := range []*[]byte{&s.top, &s.part, &s.data, &s.dict, &s.topIndex.key, &s.partIndex.key, &s.entries.key} {
+	for _, b := range []*[]byte{&s.top, &s.part, &s.data, &s.dict, &s.last, &s.separator, &s.topIndex.key, &s.partIndex.key, &s.entries.key} {
 		if cap(*b) > most {
 			*b = nil
 		}
