@@ -80,20 +80,20 @@ func hostile(size int) map[string][]byte {
 	}
 	files := map[string][]byte{}
 
-	files["many entries"] = one(fill(appendEntry(nil, 0, "12345678", ""), appendEntry(nil, 8, "", ""), size))
+	files["many entries"] = one(fill(appendEntry(nil, 0, "\x012345678", ""), appendEntry(nil, 8, "", ""), size))
 
 	long := string(make([]byte, size/2))
 	files["long key shared by many"] = one(fill(appendEntry(nil, 0, long, ""), appendEntry(nil, size/2, "", ""), size))
 	var grow []byte
 	for n := 8; len(grow) < size; n++ {
-		grow = appendEntry(grow, max(0, n-8), "12345678"[:min(8, n)], "")
+		grow = appendEntry(grow, max(0, n-8), "\x012345678"[:min(8, n)], "")
 	}
 	files["key that grows"] = one(grow)
 
 	// The same user key again and again, each a version older than the one before.
 	older := appendEntry(nil, 0, string(make([]byte, size/2))+"\x01\xff\xff\xff\xff\xff\xff\xff", "")
 	for i := uint32(0); len(older) < size; i++ {
-		older = appendEntry(older, size/2+4, string(binary.BigEndian.AppendUint32(nil, math.MaxUint32-i)), "")
+		older = appendEntry(older, size/2+4, string(binary.LittleEndian.AppendUint32(nil, math.MaxUint32-1-i)), "")
 	}
 	files["versions of a long key"] = one(older)
 
@@ -119,7 +119,7 @@ func hostile(size int) map[string][]byte {
 	index := appendUvarints(nil, 0, uint64(size/2))
 	index = append(append(index, make([]byte, size/2)...), at.encode()...)
 	for i := range size / 50 {
-		far.add(restart(appendEntry(nil, 0, string(binary.BigEndian.AppendUint32(nil, uint32(i)))+"12345678", "v")))
+		far.add(restart(appendEntry(nil, 0, string(binary.BigEndian.AppendUint32(nil, uint32(i)))+"\x012345678", "v")))
 		index = append(appendUvarints(index, uint64(size/2), 1), byte(i), 0)
 	}
 	files["long separator shared by many"] = far.finish(far.add(restart(index[:len(index)-len(appendUvarints(nil, uint64(size/2), 1))-2])))
@@ -161,7 +161,7 @@ func hostile(size int) map[string][]byte {
 	files["many meta blocks"] = meta.finish(meta.add(restart(nil)), again...)
 
 	ranges := &crafted{}
-	h := ranges.add(restart(fill(appendEntry(nil, 0, "12345678", ""), appendEntry(nil, 8, "", ""), size)))
+	h := ranges.add(restart(fill(appendEntry(nil, 0, "\x012345678", ""), appendEntry(nil, 8, "", ""), size)))
 	files["range deletions that are the data block"] = ranges.finish(
 		ranges.add(restart(appendEntry(nil, 0, "kkkkkkkkk", string(h.encode())))),
 		[2]string{"rocksdb.range_del", string(h.encode())})

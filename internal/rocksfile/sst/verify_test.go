@@ -109,7 +109,7 @@ func TestVerifyOfHealthyTables(t *testing.T) {
 func mutations(t testing.TB, data []byte, visit func(what string, changed []byte, from, to int)) {
 	t.Helper()
 	table := openBytes(t, data)
-	end := len(data) - int(table.FooterSize())
+	end := len(data) - table.FooterSize()
 	work := bytes.Clone(data)
 	try := func(what string, from, to int) {
 		if !bytes.Equal(work, data) {
