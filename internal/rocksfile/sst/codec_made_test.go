@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -214,5 +215,87 @@ func TestCompressedTables(t *testing.T) {
 			t.Errorf("%s: a dictionary: %v", name, table.HasDictionary())
 		}
 		checkEach(t, name, table)
+	}
+}
+
+// TestVerifyOfEveryLayout: what else RocksDB puts into a table, with each
+// checksum type. A mutation of any block is found.
+func TestVerifyOfEveryLayout(t *testing.T) {
+	t.Parallel()
+	layouts := map[string]string{
+		"full filter":              "filter_policy=bloomfilter:10:false",
+		"ribbon filter":            "filter_policy=ribbonfilter:10",
+		"partitioned filter":       "block_size=100;metadata_block_size=128;index_type=kTwoLevelIndexSearch;partition_filters=true;filter_policy=bloomfilter:40:false",
+		"old partitioned filter":   "block_size=100;metadata_block_size=128;index_type=kTwoLevelIndexSearch;partition_filters=true;filter_policy=bloomfilter:40:false;format_version=3",
+		"hash index":               "index_type=kHashSearch;block_size=200",
+		"hash index in the blocks": "data_block_index_type=kDataBlockBinaryAndHash;block_size=1000",
+		"first key":                "index_type=kBinarySearchWithFirstKey;block_size=200",
+		"whole keys in the index":  "index_shortening=kNoShortening;block_size=200;index_block_restart_interval=8",
+		"no delta":                 "use_delta_encoding=false;block_size=500",
+		"old":                      "format_version=2;block_size=200",
+	}
+	options := map[string]string{}
+	for layout, o := range layouts {
+		for _, checksum := range []sst.ChecksumType{sst.CRC32c, sst.XXHash, sst.XXHash64, sst.XXH3} {
+			options[fmt.Sprintf("%s, %s", layout, checksum)] = "compression=kNoCompression;block_based_table_factory={" + o + ";checksum=" + checksums[checksum] + "}"
+		}
+	}
+	for name, data := range writeEach(t, options) {
+		checkEach(t, name, openBytes(t, data))
+		checkVerified(t, name, data)
+		if strings.HasSuffix(name, sst.XXH3.String()) || strings.HasPrefix(name, "full filter") {
+			checkMutations(t, name, data)
+		}
+	}
+	// Padding belongs to no block.
+	for name, data := range writeEach(t, map[string]string{"aligned": "compression=kNoCompression;block_based_table_factory={block_align=true}"}) {
+		if v := verify(t, openBytes(t, data), sst.Entries); len(v.Errors) > 0 || v.Entries != keysEach+3 {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// TestVerifyOfLargeBlocks, which do not fit into what is read at once.
+func TestVerifyOfLargeBlocks(t *testing.T) {
+	t.Parallel()
+	r := rockswriter.Recipe{Options: "info_log_level=ERROR_LEVEL;write_buffer_size=100000000;compression=kNoCompression"}
+	for checksum, option := range checksums {
+		name := checksum.String()
+		r.Families = append(r.Families, rockswriter.Family{Name: name, Options: "block_based_table_factory={block_size=700000;filter_policy=bloomfilter:200:false;checksum=" + option + "}"})
+		r.Steps = append(r.Steps, rockswriter.Step{Do: rockswriter.Put, Family: name, Keys: 30_000, Size: 100, Batch: 1000, NoWAL: true},
+			rockswriter.Step{Do: rockswriter.Flush, Family: name})
+	}
+	dir := filepath.Join(t.TempDir(), "db")
+	rockswriter.Write(t, dir, r)
+	names, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(names) != len(checksums) {
+		t.Fatal(names, err)
+	}
+	for _, n := range names {
+		data, err := os.ReadFile(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := openBytes(t, data)
+		p := table.Properties()
+		if p.DataBlocks < 3 || p.FilterSize < 300_000 {
+			t.Fatalf("%+v", p)
+		}
+		checkVerified(t, p.ColumnFamily, data)
+		if table.ChecksumType() == sst.NoChecksum {
+			continue
+		}
+		blocks := table.DataBlocks(t)
+		for what, at := range map[string]uint64{"first": 0, "middle": (blocks[1][0] + blocks[1][1]) / 2,
+			"type": blocks[1][1] - 5, "checksum": blocks[2][1] - 1, "filter": blocks[len(blocks)-1][1] + 200_000} {
+			data[at] ^= 1
+			v, w := verify(t, table, sst.Checksums), verify(t, table, sst.Entries)
+			data[at] ^= 1
+			if len(v.Errors) != 1 || !reflect.DeepEqual(v.Errors, w.Errors) || v.Errors[0].Kind != sst.BlockChecksum ||
+				(v.Errors[0].Part == "filter block") != (what == "filter") ||
+				v.Errors[0].Offset > int64(at) || v.Errors[0].Offset+v.Errors[0].Size+5 <= int64(at) {
+				t.Errorf("%s, %s: %v, %v", p.ColumnFamily, what, v.Errors, w.Errors)
+			}
+		}
 	}
 }
