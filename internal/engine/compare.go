@@ -81,7 +81,7 @@ func Compare(db *store.Database, a *Answer, o What) []Difference {
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		c.add(FamilySet, name, none, strconv.Itoa(len(families[name].Files))+" tables")
 	}
-	// Ours are not known where they are compressed or in a blob file.
+	// Ours are not known where they are in a blob file.
 	if o.Offsets && !c.replayed && db.OffsetsKnown() && a.OffsetsLeftOut == "" {
 		c.offsets(a.Offsets)
 	}

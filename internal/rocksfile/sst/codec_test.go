@@ -203,3 +203,22 @@ func FuzzDecompress(f *testing.F) {
 		}
 	})
 }
+
+func TestForeignCompressionManager(t *testing.T) {
+	t.Parallel()
+	data := readMade(t, "v7-zstd.sst")
+	for name, want := range map[string]Kind{"BuiltinV2": 0, "BuiltinV9": Unsupported} {
+		changed := bytes.Replace(data, []byte("BuiltinV2"), []byte(name), 1)
+		table, err := open(bytes.NewReader(changed), int64(len(changed)), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Properties().CompressionManager; got != name {
+			t.Errorf("manager %q, want %q", got, name)
+		}
+		err = table.Each(func(Entry) error { return nil })
+		if kindOf(err) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -5,6 +5,8 @@
 // with and without a dictionary; not XPRESS, which only RocksDB on Windows has,
 // and no algorithm of an application's own.
 //
+// [Table.Verify] looks at every block of a file.
+//
 // It resolves no blob, applies no merge and no range deletion, and uses no
 // filter. It believes no length that a file claims: whatever the bytes are, it
 // ends, does not panic, and takes memory of a small multiple of the file's size

@@ -476,7 +476,7 @@ func (v *verifier) compare() error {
 	if o.DataBlocks < p.DataBlocks {
 		return wrong("data blocks", p.DataBlocks, o.DataBlocks)
 	}
-	if p.DataSize < v.dataEnd {
+	if p.DataSize != 0 && p.DataSize < v.dataEnd {
 		return wrong("bytes of data blocks", p.DataSize, v.dataEnd)
 	}
 	if v.depth == Checksums {
@@ -496,10 +496,12 @@ func (v *verifier) compare() error {
 			return wrong(c.what, c.said, c.found+c.ranges)
 		}
 	}
-	if v.ordered && !p.External {
-		if p.LargestSequenceKnown && p.LargestSequence != o.LargestSequence {
-			return wrong("as the largest sequence number", p.LargestSequence, o.LargestSequence)
-		}
+	switch {
+	case p.External || o.Entries+o.RangeDeletions == 0:
+	case p.LargestSequenceKnown && p.LargestSequence != o.LargestSequence:
+		return wrong("as the largest sequence number", p.LargestSequence, o.LargestSequence)
+	case p.SmallestSequenceKnown && p.SmallestSequence != o.SmallestSequence:
+		return wrong("as the smallest sequence number", p.SmallestSequence, o.SmallestSequence)
 	}
 	return nil
 }
