@@ -15,14 +15,14 @@ import (
 	"streams-sidecar/test/rockswriter"
 )
 
-// largeTable lets RocksDB write a table of about 100 bytes for each entry.
-func largeTable(b *testing.B, options string, keys int) (*os.File, int64) {
+// largeTable lets RocksDB write a table of entries with values of that size.
+func largeTable(b *testing.B, options string, keys, size int) (*os.File, int64) {
 	b.Helper()
 	dir := filepath.Join(b.TempDir(), "db")
 	rockswriter.Write(b, dir, rockswriter.Recipe{
 		Options: "info_log_level=ERROR_LEVEL;write_buffer_size=1000000000;" + options,
 		Steps: []rockswriter.Step{
-			{Do: rockswriter.Put, Seed: 1, Keys: keys, Size: 90, Batch: 1000, NoWAL: true},
+			{Do: rockswriter.Put, Seed: 1, Keys: keys, Size: size, Batch: 1000, NoWAL: true},
 			{Do: rockswriter.Flush},
 		}})
 	names, err := filepath.Glob(filepath.Join(dir, "*.sst"))
@@ -84,16 +84,16 @@ func BenchmarkVerify(b *testing.B) {
 		format      int
 		checksum    sst.ChecksumType
 		compression string
-		keys        int
+		keys, size  int
 	}{
-		{5, sst.CRC32c, "kNoCompression", 200_000},
-		{6, sst.XXH3, "kNoCompression", 200_000},
-		{5, sst.CRC32c, "kLZ4Compression", 600_000},
-		{6, sst.XXH3, "kZSTD", 800_000},
+		{5, sst.CRC32c, "kNoCompression", 200_000, 90},
+		{6, sst.XXH3, "kNoCompression", 200_000, 90},
+		{5, sst.CRC32c, "kLZ4Compression", 600_000, 38},
+		{6, sst.XXH3, "kZSTD", 900_000, 38},
 	} {
 		b.Run(fmt.Sprintf("v%d-%s-%s", c.format, c.checksum, c.compression), func(b *testing.B) {
 			f, size := largeTable(b, fmt.Sprintf("compression=%s;block_based_table_factory={format_version=%d;checksum=%s}",
-				c.compression, c.format, checksums[c.checksum]), c.keys)
+				c.compression, c.format, checksums[c.checksum]), c.keys, c.size)
 			table, err := sst.Open(f, size)
 			if err != nil {
 				b.Fatal(err)
