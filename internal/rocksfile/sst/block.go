@@ -100,9 +100,12 @@ func (b *block) next() (bool, error) {
 	p := b.data[b.off:]
 	var shared, unshared, length uint32
 	var n int
-	if len(p) > 2 && p[0]|p[1]|p[2] < 0x80 && !b.delta {
+	switch {
+	case !b.delta && len(p) > 2 && p[0]|p[1]|p[2] < 0x80:
 		shared, unshared, length, n = uint32(p[0]), uint32(p[1]), uint32(p[2]), 3
-	} else {
+	case b.delta && len(p) > 1 && p[0]|p[1] < 0x80:
+		shared, unshared, n = uint32(p[0]), uint32(p[1]), 2
+	default:
 		ok := take(p, &n, &shared) && take(p, &n, &unshared) && (b.delta || take(p, &n, &length))
 		if !ok {
 			return false, malformed("", "entry with an invalid length")

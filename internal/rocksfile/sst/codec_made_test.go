@@ -115,7 +115,7 @@ func TestEveryFormatOfRocksDB(t *testing.T) {
 						continue // it has no place for another
 					}
 					for index, indexOption := range indexes {
-						if sst.RaceDetector && (int(checksum)+int(index))%5 != int(version)%5 {
+						if sst.RaceDetector && (int(checksum)+int(index)+len(codec))%10 != int(version) {
 							continue
 						}
 						options[fmt.Sprintf("%s/%s/%s", codec, checksum, index)] = "compression=" + codecOption +
@@ -237,6 +237,9 @@ func TestVerifyOfEveryLayout(t *testing.T) {
 	options := map[string]string{}
 	for layout, o := range layouts {
 		for _, checksum := range []sst.ChecksumType{sst.CRC32c, sst.XXHash, sst.XXHash64, sst.XXH3} {
+			if sst.RaceDetector && checksum != sst.XXH3 {
+				continue
+			}
 			options[fmt.Sprintf("%s, %s", layout, checksum)] = "compression=kNoCompression;block_based_table_factory={" + o + ";checksum=" + checksums[checksum] + "}"
 		}
 	}
@@ -260,6 +263,9 @@ func TestVerifyOfLargeBlocks(t *testing.T) {
 	t.Parallel()
 	r := rockswriter.Recipe{Options: "info_log_level=ERROR_LEVEL;write_buffer_size=100000000;compression=kNoCompression"}
 	for checksum, option := range checksums {
+		if sst.RaceDetector && checksum != sst.XXH3 {
+			continue
+		}
 		name := checksum.String()
 		r.Families = append(r.Families, rockswriter.Family{Name: name, Options: "block_based_table_factory={block_size=700000;filter_policy=bloomfilter:200:false;checksum=" + option + "}"})
 		r.Steps = append(r.Steps, rockswriter.Step{Do: rockswriter.Put, Family: name, Keys: 30_000, Size: 100, Batch: 1000, NoWAL: true},
@@ -268,7 +274,7 @@ func TestVerifyOfLargeBlocks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	rockswriter.Write(t, dir, r)
 	names, err := filepath.Glob(filepath.Join(dir, "*.sst"))
-	if err != nil || len(names) != len(checksums) {
+	if err != nil || len(names) != len(r.Families) {
 		t.Fatal(names, err)
 	}
 	for _, n := range names {
@@ -281,7 +287,9 @@ func TestVerifyOfLargeBlocks(t *testing.T) {
 		if p.DataBlocks < 3 || p.FilterSize < 300_000 {
 			t.Fatalf("%+v", p)
 		}
-		checkVerified(t, p.ColumnFamily, data)
+		if !sst.RaceDetector {
+			checkVerified(t, p.ColumnFamily, data)
+		}
 		if table.ChecksumType() == sst.NoChecksum {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,7 +93,7 @@ func TestVerifyOfHealthyTables(t *testing.T) {
 		checkVerified(t, filepath.Base(n), data)
 	}
 	for _, n := range fixture.Names() {
-		if n.Case != "corrupt-base-alos" && n.Case != "closed-eos" {
+		if n.Case != "corrupt-base-alos" && n.Case != "closed-eos" || sst.RaceDetector && n.Version != "4.4.0" {
 			continue
 		}
 		for file, data := range tables(t, n.Version, n.Case) {
@@ -119,7 +120,7 @@ func mutations(t testing.TB, data []byte, visit func(what string, changed []byte
 	}
 	steps := 250
 	if sst.RaceDetector {
-		steps = 40
+		steps = 8
 	}
 	step := max(1, end/steps)
 	for i := 0; i < end; i += step {
@@ -133,7 +134,7 @@ func mutations(t testing.TB, data []byte, visit func(what string, changed []byte
 		visit("cut", data[:i], i, len(data))
 	}
 	blocks := table.DataBlocks(t)
-	for i := range blocks {
+	for i := 0; i < len(blocks); i += max(1, len(blocks)/steps) {
 		for j := i + 1; j < len(blocks) && j < i+4; j++ {
 			a, b := blocks[i], blocks[j]
 			if a[1]-a[0] == b[1]-b[0] {
@@ -195,6 +196,9 @@ func TestVerifyFindsMutations(t *testing.T) {
 		"made/v5-xxh3-partitioned", "made/v6-crc32c-firstkey", "made/v6-sizes", "made/v7-xxh3-mixed-partitioned",
 		"made/v7-separated-rocksdb11", "made/reverse-v6", "compressed/v1-zlib", "compressed/v4-bzip2", "compressed/v5-lz4-samples",
 		"compressed/v6-zstd-trained", "compressed/v7-lz4hc-first-key"} {
+		if sst.RaceDetector && strings.Contains(name, "bzip2") {
+			continue // slow
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(filepath.Join("testdata", name+".sst"))
