@@ -11,12 +11,13 @@ import (
 // that RocksDB wrote. format_version 5 without checksums.
 type crafted struct {
 	bytes.Buffer
-	properties [][2]string // beyond what newCrafted adds
+	properties [][2]string // beyond what finish adds
+	base       uint64      // bytes of the file before these
 }
 
 // add appends a block and returns its handle.
 func (c *crafted) add(contents []byte) handle {
-	h := handle{uint64(c.Len()), uint64(len(contents))}
+	h := handle{c.base + uint64(c.Len()), uint64(len(contents))}
 	c.Write(contents)
 	c.Write(make([]byte, trailerLen))
 	return h

@@ -2,7 +2,9 @@ package sst
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -147,6 +149,70 @@ func TestCostIsBoundedByTheSize(t *testing.T) {
 				t.Errorf("%s: %d bytes allocated for %d", name, got, len(data))
 			}
 			t.Logf("%-45s %8d bytes %10v %9d allocated", name, len(data), took, after.TotalAlloc-before.TotalAlloc)
+		}
+	}
+}
+
+// repeated is a file whose first bytes are one block again and again.
+type repeated struct {
+	block []byte
+	n     int64 // bytes that are blocks
+	rest  []byte
+}
+
+func (r *repeated) ReadAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		from := r.rest
+		if at := off + int64(n); at < r.n {
+			from = r.block[at%int64(len(r.block)):]
+		} else if from = from[min(at-r.n, int64(len(from))):]; len(from) == 0 {
+			return n, io.EOF
+		}
+		n += copy(p[n:], from)
+	}
+	return n, nil
+}
+
+// TestVerifyHoldsLittle of a table of 256 MiB: what is read at once, and the index.
+func TestVerifyHoldsLittle(t *testing.T) {
+	blocks := 1 << 28 / 4096
+	if RaceDetector {
+		blocks /= 16
+	}
+	var entries []byte
+	for len(entries) < 4000 {
+		entries = appendEntry(entries, 0, value("key"), "value")
+	}
+	block := append(restart(entries), make([]byte, trailerLen)...)
+	c := &crafted{properties: [][2]string{
+		{"rocksdb.comparator", "another"}, // the keys are always the same
+		{"rocksdb.index.key.is.user.key", "\x01"},
+		{"rocksdb.index.value.is.delta.encoded", "\x01"},
+		{"rocksdb.num.entries", string(binary.AppendUvarint(nil, uint64(blocks*(len(entries)/19))))},
+	}}
+	r := &repeated{block: block, n: int64(blocks) * int64(len(block))}
+	index := append([]byte{0, 1, 'k'}, handle{0, uint64(len(block) - trailerLen)}.encode()...)
+	for range blocks - 1 {
+		index = append(index, 1, 0, 0)
+	}
+	c.base = uint64(r.n)
+	r.rest = c.finish(c.add(restart(index)))
+	table, err := Open(r, r.n+int64(len(r.rest)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, depth := range []Depth{Checksums, Entries} {
+		runtime.GC()
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		v, err := table.Verify(depth)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(v.Errors) > 0 || v.DataBlocks != uint64(blocks) {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(2*len(index)+readSize+64<<10); got > most {
+			t.Errorf("depth %d: %d bytes allocated", depth, got)
 		}
 	}
 }
