@@ -23,6 +23,7 @@ var allowed = map[string]string{
 	"internal/journal/files.go golang.org/x/sys/unix.Renameat":    "gives that file its name",
 	"internal/journal/files.go golang.org/x/sys/unix.Renameat2":   "gives that file its name without waiting for the disk",
 	"internal/journal/files.go golang.org/x/sys/unix.Unlinkat":    "removes its documents, and temporary files that a crash left",
+	"internal/volume/past.go golang.org/x/sys/unix.Syscall":       "asks by mincore what is cached, for which there is no function",
 	"internal/engine/child/child.go os.WriteFile":                 "tells the kernel whom to kill first",
 	"cmd/sidecar-engine/rocksdb.go github.com/linxGnu/grocksdb":   "opens databases read-only, in a child process",
 	"cmd/sidecar-engine/library.go github.com/linxGnu/grocksdb":   "asks for what the binding leaves out",

@@ -370,6 +370,18 @@ type trackedFile struct {
 const readPiece = 1 << 20
 
 func (f *trackedFile) ReadAt(p []byte, off int64) (int, error) {
+	return f.read(f.File.ReadAt, p, off)
+}
+
+func (f *trackedFile) ReadPast(p []byte, off int64) (int, error) {
+	return f.read(f.File.ReadPast, p, off)
+}
+
+func (f *trackedFile) Deleted() (bool, error) {
+	return ask(f.t, "stat", f.path, func(string) (bool, error) { return f.File.Deleted() })
+}
+
+func (f *trackedFile) read(method func([]byte, int64) (int, error), p []byte, off int64) (int, error) {
 	n := 0
 	for {
 		piece := p[n:min(n+readPiece, len(p))]
@@ -377,7 +389,7 @@ func (f *trackedFile) ReadAt(p []byte, off int64) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		m, err := f.File.ReadAt(piece, off+int64(n))
+		m, err := method(piece, off+int64(n))
 		if late := f.t.end(c); late != nil {
 			return n, late
 		}

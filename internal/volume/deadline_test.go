@@ -105,6 +105,18 @@ func TestDoGivesTheResultOfTheLook(t *testing.T) {
 	})
 }
 
+// onA is a look that does something to the open file a.
+func onA(do func(volume.File) error) func(*bench, volume.FS) error {
+	return func(b *bench, fs volume.FS) error {
+		f, err := fs.Open(b.path("a"))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		return do(f)
+	}
+}
+
 // stalls are looks at a unit that make one call each that can hang: what
 // stalls, where, and what the error must say.
 var stalls = []struct {
@@ -127,6 +139,8 @@ var stalls = []struct {
 	}},
 	{"open", volumetest.Open, "a", "open a", func(b *bench, fs volume.FS) error { _, _, err := volume.ReadFile(fs, b.path("a"), 100); return err }},
 	{"read", volumetest.Read, "a", "read a", func(b *bench, fs volume.FS) error { _, _, err := volume.ReadFile(fs, b.path("a"), 100); return err }},
+	{"read past", volumetest.Read, "a", "read a", onA(func(f volume.File) error { _, err := f.ReadPast(make([]byte, 12), 0); return err })},
+	{"deleted", volumetest.Stat, "a", "stat a", onA(func(f volume.File) error { _, err := f.Deleted(); return err })},
 	{"close", volumetest.Close, "a", "close a", func(b *bench, fs volume.FS) error { _, _, err := volume.ReadFile(fs, b.path("a"), 100); return err }},
 	{"lock", volumetest.Lock, "a", "lock a", func(b *bench, fs volume.FS) error { _, err := fs.Lock(b.path("a")); return err }},
 	{"usage", volumetest.Usage, "", "statfs", func(b *bench, fs volume.FS) error { _, err := fs.Usage(b.dir); return err }},
@@ -349,6 +363,23 @@ func TestTwoLooksAtOnePlaceAreToldOfOnce(t *testing.T) {
 func TestALookMayTakeLongerThanItsCalls(t *testing.T) {
 	t.Parallel()
 	const each = deadline * 9 / 10
+	largeRead := func(of func(volume.File) io.ReaderAt) func(*bench, volume.FS) error {
+		return func(b *bench, fs volume.FS) error {
+			f, err := fs.Open(b.path("large"))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = f.Close() }()
+			buf := make([]byte, 5<<20)
+			if n, err := of(f).ReadAt(buf, 3); n != len(buf)-3 || err != io.EOF {
+				return fmt.Errorf("read %d bytes: %w", n, err)
+			}
+			if string(buf[:3]) != "\x00\x00\x00" || string(buf[1<<20-3:1<<20]) != "\x00at" {
+				return errors.New("the pieces do not fit together")
+			}
+			return nil
+		}
+	}
 	for name, look := range map[string]func(b *bench, fs volume.FS) error{
 		"calls": func(b *bench, fs volume.FS) error {
 			for range 10 {
@@ -369,21 +400,8 @@ func TestALookMayTakeLongerThanItsCalls(t *testing.T) {
 			_, err := fs.Stat(b.path("a"))
 			return err
 		},
-		"one large read": func(b *bench, fs volume.FS) error {
-			f, err := fs.Open(b.path("large"))
-			if err != nil {
-				return err
-			}
-			defer func() { _ = f.Close() }()
-			buf := make([]byte, 5<<20)
-			if n, err := f.ReadAt(buf, 3); n != len(buf)-3 || err != io.EOF {
-				return fmt.Errorf("read %d bytes: %w", n, err)
-			}
-			if string(buf[:3]) != "\x00\x00\x00" || string(buf[1<<20-3:1<<20]) != "\x00at" {
-				return errors.New("the pieces do not fit together")
-			}
-			return nil
-		},
+		"one large read":      largeRead(func(f volume.File) io.ReaderAt { return f }),
+		"one large read past": largeRead(volume.Past),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -219,6 +220,10 @@ type osFile struct {
 	fd   int // -1 once closed
 	path string
 	info Info
+
+	// For ReadPast.
+	mapOnce sync.Once
+	mapped  []byte // the file, inaccessible; nil where that cannot be had
 }
 
 func (f *osFile) Info() Info { return f.info }
@@ -241,12 +246,27 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
+func (f *osFile) Deleted() (bool, error) {
+	var s unix.Stat_t
+	for {
+		err := unix.Fstat(f.fd, &s)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return err == nil && s.Nlink == 0, wrap("stat", f.path, err)
+	}
+}
+
 func (f *osFile) Close() error {
 	// A second close must not close what has got the same number since.
 	if f.fd >= 0 {
 		// The file was only read: an error of close has nothing to say.
 		_ = unix.Close(f.fd)
 		f.fd = -1
+	}
+	if f.mapped != nil {
+		_ = unix.Munmap(f.mapped)
+		f.mapped = nil
 	}
 	return nil
 }

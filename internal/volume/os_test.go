@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -378,14 +379,21 @@ func TestReadAt(t *testing.T) {
 		{10, 1, "", io.EOF},
 		{1 << 40, 1, "", io.EOF},
 	} {
-		buf := make([]byte, c.n)
-		n, err := f.ReadAt(buf, c.off)
-		if string(buf[:n]) != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%d bytes at %d are %q, %v; want %q, %v", c.n, c.off, buf[:n], err, c.want, c.err)
+		for _, r := range []io.ReaderAt{f, volume.Past(f)} {
+			buf := make([]byte, c.n)
+			n, err := r.ReadAt(buf, c.off)
+			if string(buf[:n]) != c.want || !errors.Is(err, c.err) {
+				t.Errorf("%T: %d bytes at %d are %q, %v; want %q, %v", r, c.n, c.off, buf[:n], err, c.want, c.err)
+			}
 		}
 	}
-	if _, err := f.ReadAt(make([]byte, 1), -1); volume.ClassOf(err) != volume.Unclassified || err == nil {
-		t.Errorf("read before the beginning gives %v", err)
+	for _, r := range []io.ReaderAt{f, volume.Past(f)} {
+		for _, off := range []int64{-1, math.MinInt64, math.MaxInt64} {
+			n, err := r.ReadAt(make([]byte, 1), off)
+			if volume.ClassOf(err) != volume.Unclassified || err == nil || n != 0 {
+				t.Errorf("%T: read at %d gives %d bytes, %v", r, off, n, err)
+			}
+		}
 	}
 }
 
@@ -396,19 +404,26 @@ func TestASecondCloseHitsNobodyElse(t *testing.T) {
 	write(t, b, "b")
 	first, err := volume.OS().Open(a)
 	must(t, err)
+	buf := make([]byte, 1)
+	_, err = first.ReadPast(buf, 0)
+	must(t, err)
 	must(t, first.Close())
 	second, err := volume.OS().Open(b) // gets the descriptor's number
 	must(t, err)
 	defer func() { _ = second.Close() }()
+	_, err = second.ReadPast(buf, 0) // gets the mapping's address
+	must(t, err)
 	if err := first.Close(); err != nil {
 		t.Errorf("second close: %v", err)
 	}
-	buf := make([]byte, 1)
 	if n, err := first.ReadAt(buf, 0); err == nil || n != 0 {
 		t.Errorf("a closed file gives %q, %v", buf[:n], err)
 	}
 	if n, err := second.ReadAt(buf, 0); n != 1 || err != nil || buf[0] != 'b' {
 		t.Errorf("the other file gives %q, %v", buf[:n], err)
+	}
+	if !mapped(t, b) {
+		t.Error("the mapping of the other file is gone")
 	}
 }
 
@@ -513,7 +528,7 @@ func write(t *testing.T, path, content string) {
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

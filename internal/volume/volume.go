@@ -92,7 +92,8 @@ type Lock struct {
 // FS is what a look at the volume may do. Each method may block for as long
 // as the volume does; use it inside [Do].
 //
-// Every error is an *[Error], except io.EOF from File.ReadAt and what visit returns.
+// Every error is an *[Error], except io.EOF from File.ReadAt and File.ReadPast,
+// and what visit returns.
 type FS interface {
 	// List calls visit for every entry of the directory, except "." and
 	// "..", with the result of lstat(2). An entry that vanishes between the
@@ -132,6 +133,23 @@ type File interface {
 	io.Closer
 	// Info is from fstat at the time of the opening.
 	Info() Info
+	// ReadPast is ReadAt for one who reads much that nobody else wants: it
+	// leaves the page cache as it was. What was cached is taken from there and
+	// stays; what was not is read and dropped again, in whole pages, so reads
+	// that begin and end at multiples of the page size read nothing twice.
+	//
+	// In doubt it drops nothing. The kernel says what is cached to the owner of
+	// a file and to who may write to it; for anybody else, for bytes that were
+	// added since the opening, and where the file system refuses to be asked,
+	// it is ReadAt. A page that somebody else brings in during the very call
+	// may be dropped. From the first call on, ReadAt of the same File reads
+	// nothing ahead.
+	ReadPast(p []byte, off int64) (int, error)
+	// Deleted says that the file has lost its last name: closing it gives its
+	// space back, unless others have it open too. A file that its application
+	// deletes on NFS keeps a name (".nfs…") until it is closed, and counts as
+	// there.
+	Deleted() (bool, error)
 }
 
 // ReadFile reads a whole file of at most limit bytes. A larger file is an

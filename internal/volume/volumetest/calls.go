@@ -94,13 +94,21 @@ type file struct {
 	path string
 }
 
-func (f *file) ReadAt(p []byte, off int64) (int, error) {
+func (f *file) ReadAt(p []byte, off int64) (int, error) { return f.read(f.File.ReadAt, p, off) }
+
+func (f *file) ReadPast(p []byte, off int64) (int, error) { return f.read(f.File.ReadPast, p, off) }
+
+func (f *file) Deleted() (bool, error) {
+	return ask(f.fs, Stat, f.path, func(string) (bool, error) { return f.File.Deleted() })
+}
+
+func (f *file) read(method func([]byte, int64) (int, error), p []byte, off int64) (int, error) {
 	fail, later := f.fs.enter(Read, f.path, off+int64(len(p)))
 	defer later.after()
 	if fail == nil {
-		return f.File.ReadAt(p, off)
+		return method(p, off)
 	}
-	n, err := f.File.ReadAt(p[:max(0, fail.from-off)], off)
+	n, err := method(p[:max(0, fail.from-off)], off)
 	if err == nil {
 		err = fail.error(Read, f.path)
 	}

@@ -27,9 +27,9 @@ type Op string
 // The calls: methods of [volume.FS] and [volume.File].
 const (
 	List    Op = "list"
-	Stat    Op = "stat" // Stat and Lstat
+	Stat    Op = "stat" // Stat, Lstat and File.Deleted
 	Open    Op = "open"
-	Read    Op = "read"
+	Read    Op = "read" // ReadAt and ReadPast
 	Close   Op = "close"
 	Lock    Op = "lock"
 	Usage   Op = "statfs"

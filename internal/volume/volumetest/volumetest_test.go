@@ -49,7 +49,11 @@ func everyCall(fs volume.FS, dir string) map[volumetest.Op]error {
 	_, out[volumetest.Resolve] = fs.Resolve(file)
 	f, err := fs.Open(file)
 	if out[volumetest.Open] = err; err == nil {
-		_, out[volumetest.Read] = f.ReadAt(make([]byte, 4), 0)
+		_, err = f.ReadAt(make([]byte, 4), 0)
+		_, err2 = f.ReadPast(make([]byte, 4), 0)
+		out[volumetest.Read] = errors.Join(err, err2)
+		_, err = f.Deleted()
+		out[volumetest.Stat] = errors.Join(out[volumetest.Stat], err)
 		out[volumetest.Close] = f.Close()
 	}
 	return out
@@ -64,8 +68,8 @@ func TestWithoutRulesItIsTheFileSystemBelow(t *testing.T) {
 		}
 	}
 	for op, want := range map[volumetest.Op]int{
-		volumetest.List: 1, volumetest.Entry: 2, volumetest.Stat: 2, volumetest.Open: 1, volumetest.Read: 1,
-		volumetest.Close: 1, volumetest.Lock: 1, volumetest.Usage: 1, volumetest.Resolve: 1, volumetest.Any: 9,
+		volumetest.List: 1, volumetest.Entry: 2, volumetest.Stat: 3, volumetest.Open: 1, volumetest.Read: 2,
+		volumetest.Close: 1, volumetest.Lock: 1, volumetest.Usage: 1, volumetest.Resolve: 1, volumetest.Any: 11,
 	} {
 		if got := fs.Count(op, "..."); got != want {
 			t.Errorf("%d calls of %s counted, want %d", got, op, want)
@@ -171,10 +175,12 @@ func TestReadsThatEndEarly(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	check := func(off int64, n int, want string, wantErr error) {
 		t.Helper()
-		buf := make([]byte, n)
-		got, err := f.ReadAt(buf, off)
-		if string(buf[:got]) != want || !errors.Is(err, wantErr) {
-			t.Errorf("%d bytes at %d are %q, %v; want %q, %v", n, off, buf[:got], err, want, wantErr)
+		for _, r := range []io.ReaderAt{f, volume.Past(f)} {
+			buf := make([]byte, n)
+			got, err := r.ReadAt(buf, off)
+			if string(buf[:got]) != want || !errors.Is(err, wantErr) {
+				t.Errorf("%T: %d bytes at %d are %q, %v; want %q, %v", r, n, off, buf[:got], err, want, wantErr)
+			}
 		}
 	}
 	failing := fs.FailAfter(path, 6, syscall.EIO)
@@ -301,7 +307,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := fs.Count(volumetest.Any, "..."); n != 8*20*9 {
-		t.Errorf("%d calls counted, want %d", n, 8*20*9)
+	if n := fs.Count(volumetest.Any, "..."); n != 8*20*11 {
+		t.Errorf("%d calls counted, want %d", n, 8*20*11)
 	}
 }
