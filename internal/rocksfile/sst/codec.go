@@ -25,10 +25,14 @@ const (
 	bzip2Type     = 0x03
 	lz4Type       = 0x04
 	lz4hcType     = 0x05
+	xpressType    = 0x06
 	zstdType      = 0x07
 	// Written by RocksDB 4.3 to 5 before zstd's format was final; the bytes
 	// are the same.
 	zstdNotFinalType = 0x40
+	// customType is the first of those that an application may define
+	// (include/rocksdb/compression_type.h, kCustomCompression80).
+	customType = 0x80
 )
 
 // sizedVersion is the format_version from which on zlib, bzip2 and lz4 blocks
@@ -126,6 +130,10 @@ func uncompressedSize(kind byte, block []byte, version uint32) (size int, rest [
 		}
 	case zstdType, zstdNotFinalType:
 	default:
+		// XPRESS is one of Windows alone; 0x80 and up are an application's own.
+		if kind == xpressType || kind >= customType {
+			return 0, nil, &complaint{Codec, "", compressionType(kind)}
+		}
 		return 0, nil, &complaint{Unsupported, "", compressionType(kind)}
 	}
 	v, n := binary.Uvarint(block)

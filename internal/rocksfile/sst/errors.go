@@ -21,6 +21,8 @@ const (
 	BlockChecksum
 	// Unsupported: the file is of a newer format, or uses a feature or an algorithm, that this package does not read.
 	Unsupported
+	// Codec: the block is compressed with an algorithm that this package does not have.
+	Codec
 	// TooLarge: the block lies within the file but is larger than this package reads, as it is or
 	// decompressed (64 MiB).
 	TooLarge
@@ -40,6 +42,8 @@ func (k Kind) String() string {
 		return "block checksum mismatch"
 	case Unsupported:
 		return "unsupported"
+	case Codec:
+		return "compressed with an unknown algorithm"
 	case TooLarge:
 		return "too large"
 	case Malformed:

@@ -147,7 +147,7 @@ type footer struct {
 // table/format.cc for the three layouts.
 func parseFooter(tail []byte, size int64, verify bool) (footer, error) {
 	if len(tail) < legacyFooterLen {
-		return footer{}, &Error{Kind: TooShort, Part: partFooter,
+		return footer{}, &Error{Kind: TooShort, Part: PartFooter,
 			Expected: "at least " + strconv.Itoa(legacyFooterLen) + " bytes", Found: decimal(size)}
 	}
 	magic := binary.LittleEndian.Uint64(tail[len(tail)-8:])
@@ -157,13 +157,13 @@ func parseFooter(tail []byte, size int64, verify bool) (footer, error) {
 		err := f.parseHandles(tail[len(tail)-legacyFooterLen:])
 		return f, err
 	case magic != magicNumber && foreignMagic[magic] != "":
-		return footer{}, &Error{Kind: Unsupported, Part: partFooter, Offset: size - 8,
+		return footer{}, &Error{Kind: Unsupported, Part: PartFooter, Offset: size - 8,
 			Expected: "block-based table", Found: foreignMagic[magic]}
 	case magic != magicNumber:
-		return footer{}, &Error{Kind: BadMagic, Part: partFooter, Offset: size - 8,
+		return footer{}, &Error{Kind: BadMagic, Part: PartFooter, Offset: size - 8,
 			Expected: strconv.FormatUint(magicNumber, 10), Found: strconv.FormatUint(magic, 10)}
 	case len(tail) < footerLen:
-		return footer{}, &Error{Kind: TooShort, Part: partFooter,
+		return footer{}, &Error{Kind: TooShort, Part: PartFooter,
 			Expected: "at least " + strconv.Itoa(footerLen) + " bytes", Found: decimal(size)}
 	}
 	raw := tail[len(tail)-footerLen:]
@@ -257,7 +257,7 @@ func (f *footer) parseHandles(p []byte) error {
 }
 
 func (f *footer) fail(k Kind, expected, found string) error {
-	return &Error{Kind: k, Part: partFooter, Offset: int64(f.offset), Expected: expected, Found: found}
+	return &Error{Kind: k, Part: PartFooter, Offset: int64(f.offset), Expected: expected, Found: found}
 }
 
 // within says whether a block may lie at h.

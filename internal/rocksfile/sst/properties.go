@@ -110,6 +110,27 @@ type Properties struct {
 	GlobalSequence uint64
 }
 
+// SessionHalf is the half of the table's unique id that names the session which
+// wrote it (RocksDB table/unique_id.cc, GetSstInternalUniqueId and
+// DecodeSessionId): the last 64 bits of the number that the session id is in base
+// 36. ok is false where the file does not say it.
+func (p *Properties) SessionHalf() (half uint64, ok bool) {
+	const low = 12 // digits of the lower 62 bits
+	id := p.SessionID
+	if len(id) <= low || len(id) > 2*low || p.DBID == "" || p.OriginalFileNumber == 0 {
+		return 0, false
+	}
+	upper, err := strconv.ParseUint(id[:len(id)-low], 36, 64)
+	if err != nil {
+		return 0, false
+	}
+	lower, err := strconv.ParseUint(id[len(id)-low:], 36, 64)
+	if err != nil {
+		return 0, false
+	}
+	return lower&(1<<62-1) | upper<<62, true
+}
+
 // builtinManager is the CompressionManager of RocksDB's own algorithms.
 const builtinManager = "BuiltinV2"
 

@@ -30,19 +30,20 @@ import (
 // 0.9 to 1.5 KiB in the files that RocksDB 5.18 to 11 write by default.
 const tailSize = 4 << 10
 
-// The parts of a file, as [Error] names them.
+// The parts of a file, as [Error] names them. Those that begin with a capital
+// letter are for a reader who tells them apart.
 const (
-	partFooter      = "footer"
-	partMetaindex   = "metaindex block"
-	partProperties  = "properties block"
-	partIndex       = "index block"
-	partPartition   = "index partition"
-	partData        = "data block"
-	partRangeDel    = "range deletion block"
-	partDictionary  = "compression dictionary"
-	partFilter      = "filter block"
-	partFilterIndex = "filter index"
-	partOther       = "meta block"
+	PartFooter        = "footer"
+	partMetaindex     = "metaindex block"
+	partProperties    = "properties block"
+	PartIndex         = "index block"
+	PartPartition     = "index partition"
+	PartData          = "data block"
+	PartRangeDeletion = "range deletion block"
+	partDictionary    = "compression dictionary"
+	partFilter        = "filter block"
+	partFilterIndex   = "filter index"
+	partOther         = "meta block"
 )
 
 // Type says what an entry is (RocksDB db/dbformat.h, ValueType).
@@ -106,6 +107,9 @@ type Table struct {
 	verify   bool   // false only for tests that want to reach the decoders with any bytes
 }
 
+// Checksum is the algorithm that protects the blocks.
+func (t *Table) Checksum() ChecksumType { return t.foot.checksum }
+
 // Open reads the footer, the metaindex and the properties of a table file of
 // size bytes and verifies their checksums. In the usual case that is one read
 // of 4 KiB; one more for each of the two blocks that does not lie in the last
@@ -120,7 +124,7 @@ func open(src io.ReaderAt, size int64, verify bool) (*Table, error) {
 	defer s.put()
 	tail := s.tail[:max(0, min(size, tailSize))]
 	tailOff := size - int64(len(tail))
-	if err := readFull(src, tail, tailOff, partFooter); err != nil {
+	if err := readFull(src, tail, tailOff, PartFooter); err != nil {
 		return nil, err
 	}
 	f, err := parseFooter(tail, size, verify)
@@ -275,9 +279,9 @@ func (t *Table) Each(visit func(Entry) error) error {
 		}
 		return t.visitEntries(&s.entries, contents, h, part, visit)
 	}
-	err := t.walkIndex(s, nil, func(h handle) error { return block(h, partData) })
+	err := t.walkIndex(s, nil, func(h handle) error { return block(h, PartData) })
 	if err == nil && t.rangeDel.size > 0 {
-		err = block(t.rangeDel, partRangeDel)
+		err = block(t.rangeDel, PartRangeDeletion)
 	}
 	return err
 }
@@ -328,7 +332,7 @@ func (t *Table) Get(userKey []byte) (Entry, bool, error) {
 	defer s.put()
 	var found Entry
 	var ok bool
-	const part = partData
+	const part = PartData
 	err := t.walkIndex(s, userKey, func(h handle) error {
 		contents, err := t.read(s, h, part, window{}, &s.data)
 		if err != nil {
@@ -355,7 +359,7 @@ func (t *Table) Get(userKey []byte) (Entry, bool, error) {
 // walkIndex calls visit for every data block in file order, except those
 // whose keys are all below from. It holds only one block of each level.
 func (t *Table) walkIndex(s *scratch, from []byte, visit func(handle) error) error {
-	const top, partition, data = partIndex, partPartition, partData
+	const top, partition, data = PartIndex, PartPartition, PartData
 	if t.props.IndexType > BinarySearchWithFirstKey {
 		return t.unknownIndex()
 	}
@@ -383,7 +387,7 @@ func (t *Table) walkIndex(s *scratch, from []byte, visit func(handle) error) err
 }
 
 func (t *Table) unknownIndex() error {
-	return &Error{Kind: Unsupported, Part: partIndex, Offset: int64(min(t.foot.index.offset, t.foot.offset)),
+	return &Error{Kind: Unsupported, Part: PartIndex, Offset: int64(min(t.foot.index.offset, t.foot.offset)),
 		Found: t.props.IndexType.String()}
 }
 
@@ -463,10 +467,10 @@ func (t *Table) decompress(s *scratch, serialized []byte, h handle, part string)
 	// From format_version 7 on a file names the mapping from its types to
 	// algorithms (table/block_based/block_based_table_reader.cc GetDecompressor).
 	if m := t.props.CompressionManager; m != builtinManager && t.foot.version >= managerVersion && part != partProperties && part != partMetaindex {
-		return nil, &Error{Kind: Unsupported, Part: part, Offset: int64(h.offset), Size: int64(h.size),
+		return nil, &Error{Kind: Codec, Part: part, Offset: int64(h.offset), Size: int64(h.size),
 			Expected: "compression manager " + builtinManager, Found: strconv.Quote(m)}
 	}
-	dictionary := part == partData && t.dict.size > 0 && usesDictionary(kind)
+	dictionary := part == PartData && t.dict.size > 0 && usesDictionary(kind)
 	if dictionary && s.codec.dict == nil {
 		if err := t.readDictionary(s); err != nil {
 			return nil, err

@@ -20,10 +20,13 @@ import (
 type Depth uint8
 
 const (
-	// Checksums verifies the checksum of every block, and that the index leads
-	// from the first data block to the last. No data block is decompressed or
-	// parsed.
-	Checksums Depth = iota
+	// Structure verifies every block but the data blocks, which is what RocksDB
+	// reads when it opens a table, and that the index leads from the first data
+	// block to the last.
+	Structure Depth = iota
+	// Checksums beside that verifies the checksum of every data block. None is
+	// decompressed or parsed.
+	Checksums
 	// Entries beside that decompresses every block and parses every entry. With
 	// the comparator [Bytewise] the keys must ascend, within a block and from
 	// one to the next, and each separator of the index must lie between its
@@ -44,8 +47,8 @@ const (
 )
 
 // Verification is what [Table.Verify] has found. Everything below Errors is
-// of what could be read, and what concerns entries is zero at the depth
-// [Checksums].
+// of what could be read, and what concerns entries is zero below the depth
+// [Entries].
 type Verification struct {
 	// Errors are what is wrong, in the order in which it was found, which is
 	// mostly that of the file: at most 100, one for a block. MoreErrors counts
@@ -169,25 +172,25 @@ func (v *verifier) index() error {
 		err = x.reset(contents, t.props.IndexValueIsDeltaEncoded, t.props.IndexType == BinarySearchWithFirstKey)
 		return place(err, part, h)
 	}
-	if err := load(&s.topIndex, t.foot.index, partIndex, &s.top); err != nil {
+	if err := load(&s.topIndex, t.foot.index, PartIndex, &s.top); err != nil {
 		return err
 	}
 	if t.props.IndexType != TwoLevel {
-		return t.walkLevel(&s.topIndex, t.foot.index, partIndex, partData, nil, &v.dataEnd,
-			func(h handle) error { return v.dataBlock(&s.topIndex, t.foot.index, partIndex, h) })
+		return t.walkLevel(&s.topIndex, t.foot.index, PartIndex, PartData, nil, &v.dataEnd,
+			func(h handle) error { return v.dataBlock(&s.topIndex, t.foot.index, PartIndex, h) })
 	}
 	var end uint64
-	return t.walkLevel(&s.topIndex, t.foot.index, partIndex, partPartition, nil, &end, func(p handle) error {
-		err := load(&s.partIndex, p, partPartition, &s.part)
+	return t.walkLevel(&s.topIndex, t.foot.index, PartIndex, PartPartition, nil, &end, func(p handle) error {
+		err := load(&s.partIndex, p, PartPartition, &s.part)
 		if err == nil {
 			v.out.IndexPartitions++
-			err = t.walkLevel(&s.partIndex, p, partPartition, partData, nil, &v.dataEnd,
-				func(h handle) error { return v.dataBlock(&s.partIndex, p, partPartition, h) })
+			err = t.walkLevel(&s.partIndex, p, PartPartition, PartData, nil, &v.dataEnd,
+				func(h handle) error { return v.dataBlock(&s.partIndex, p, PartPartition, h) })
 		}
 		if err == nil && v.ordered && v.hasSeparator {
 			// A partition goes by the last key of its own.
 			if c, ok := v.compareSeparators(v.separator, s.topIndex.key); !ok || c > 0 {
-				err = place(malformed("a separator at or behind those of its partition", ""), partIndex, t.foot.index)
+				err = place(malformed("a separator at or behind those of its partition", ""), PartIndex, t.foot.index)
 			}
 		}
 		v.hasSeparator = v.hasSeparator && err == nil
@@ -199,16 +202,19 @@ func (v *verifier) index() error {
 // block leads.
 func (v *verifier) dataBlock(x *indexBlock, at handle, part string, h handle) error {
 	v.out.DataBlocks++
+	if v.depth == Structure {
+		return v.note(v.t.foot.within(h, PartData))
+	}
 	if v.depth == Checksums || h.size > maxBlock {
-		err := v.checksum(h, partData)
+		err := v.checksum(h, PartData)
 		if err == nil && v.depth != Checksums {
-			err = v.t.foot.check(h, partData)
+			err = v.t.foot.check(h, PartData)
 		}
 		return v.note(err)
 	}
-	contents, err := v.contents(h, partData)
+	contents, err := v.contents(h, PartData)
 	if err == nil {
-		err = place(v.scan.block(&v.s.entries, contents, v.ordered), partData, h)
+		err = place(v.scan.block(&v.s.entries, contents, v.ordered), PartData, h)
 	}
 	if v.ordered {
 		if err == nil && v.scan.first != nil {
@@ -226,9 +232,9 @@ func (v *verifier) checkSeparators(x *indexBlock, at handle, part string, h hand
 	first, last := v.scan.first, v.scan.key
 	switch {
 	case v.hasSeparator && !v.behind(first, v.separator):
-		return place(malformed("a first key behind the separator of the block before", ""), partData, h)
+		return place(malformed("a first key behind the separator of the block before", ""), PartData, h)
 	case x.firstKey && !bytes.Equal(first, x.first):
-		return place(malformed("the first key that the index has", ""), partData, h)
+		return place(malformed("the first key that the index has", ""), PartData, h)
 	case v.behind(last, x.key):
 		return place(malformed("a separator at or behind the last key of the block at "+
 			strconv.FormatUint(h.offset, 10), ""), part, at)
@@ -438,17 +444,17 @@ func (v *verifier) filterPartitions(h handle) error {
 }
 
 func (v *verifier) rangeDeletions(h handle) error {
-	if v.depth == Checksums {
-		return v.checksum(h, partRangeDel)
+	if v.depth != Entries {
+		return v.checksum(h, PartRangeDeletion)
 	}
-	contents, err := v.contents(h, partRangeDel)
+	contents, err := v.contents(h, PartRangeDeletion)
 	if err != nil {
 		return err
 	}
 	out := v.out
-	return v.t.visitEntries(&v.s.entries, contents, h, partRangeDel, func(e Entry) error {
+	return v.t.visitEntries(&v.s.entries, contents, h, PartRangeDeletion, func(e Entry) error {
 		if e.Type != RangeDeletion {
-			return place(malformed(RangeDeletion.String(), e.Type.String()), partRangeDel, h)
+			return place(malformed(RangeDeletion.String(), e.Type.String()), PartRangeDeletion, h)
 		}
 		out.RangeDeletions++
 		out.RawKeySize += uint64(len(e.Key)) + 8
@@ -479,7 +485,7 @@ func (v *verifier) compare() error {
 	if p.DataSize != 0 && p.DataSize < v.dataEnd {
 		return wrong("bytes of data blocks", p.DataSize, v.dataEnd)
 	}
-	if v.depth == Checksums {
+	if v.depth != Entries {
 		return nil
 	}
 	for _, c := range []struct {
