@@ -335,7 +335,9 @@ func (d *decoder) fileFields(f *File, e *edit) {
 		case fieldUDTPersisted:
 			d.sized("mark of timestamps", b, 1)
 		case fieldUniqueID:
-			d.sized("unique id", b, 16)
+			if d.sized("unique id", b, 16); d.err == nil {
+				f.UniqueID = [2]uint64{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+			}
 		case fieldMinLogToKeep:
 			if len(b) < 8 {
 				d.sized("minimal log number to keep", b, 8)

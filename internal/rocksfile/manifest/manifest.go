@@ -106,6 +106,10 @@ type File struct {
 	OldestBlob              uint64 // number of the oldest blob file that it points to; 0 none
 	Level                   int
 	PathID                  uint32 // index into db_paths or cf_paths, 0 to 3
+	// UniqueID is what the writer took from the table's properties (RocksDB
+	// table/unique_id.cc, from 7.3 on): in its first half the session that made
+	// the table. Zero where it is not said.
+	UniqueID [2]uint64
 }
 
 // Blob is a blob file. Its content and garbage are counted in blobs and bytes.

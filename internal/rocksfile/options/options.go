@@ -103,6 +103,27 @@ func Summary(data []byte) (rocksDBVersion string, families []string) {
 	return rocksDBVersion, families
 }
 
+// WALDir is the setting wal_dir, "" if it is not set: the directory of the
+// write-ahead logs where that is not the database's own. It reads no more than
+// it must and keeps nothing of data.
+func WALDir(data []byte) string {
+	const name = "wal_dir"
+	for rest := data; ; {
+		i := bytes.Index(rest, []byte(name))
+		if i < 0 {
+			return ""
+		}
+		line, _, _ := bytes.Cut(rest[i:], []byte("\n"))
+		begins := len(bytes.TrimRight(rest[:i], " \t\r")) // what stands before it in the line
+		if begins == 0 || rest[begins-1] == '\n' {
+			if n, value, ok := parseSetting(string(cutComment(line))); ok && n == name {
+				return value
+			}
+		}
+		rest = rest[i+len(name):]
+	}
+}
+
 const versionName = "rocksdb_version"
 
 type kind uint8
