@@ -56,7 +56,7 @@ func TestCaseB04(t *testing.T) {
 	before := inode(t, lock)
 	code, doc := statusJSON(t, dir)
 	s := storeOf(t, doc, "1_0", "kv")
-	if code != 0 || s.InUse == nil || *s.InUse || s.Verdict != "" || len(s.Findings) > 0 {
+	if code != 0 || s.InUse == nil || *s.InUse || s.Verdict != "ok" || len(s.Findings) > 0 {
 		t.Errorf("a LOCK file without holder: code %d, %+v", code, s)
 	}
 	h := holder.Hold(t, lock)

@@ -29,6 +29,7 @@ const defaultStateDir = "/var/lib/kafka-streams"
 // cli is the command line. Every flag has an environment variable SIDECAR_….
 type cli struct {
 	Status  statusCmd  `cmd:"" help:"Show what is in a state directory: the table a person wants."`
+	Verify  verifyCmd  `cmd:"" help:"Judge every store: findings, verdicts and an exit code."`
 	Inspect inspectCmd `cmd:"" help:"Show one store, task or file in detail."`
 	Run     runCmd     `cmd:"" help:"Watch, export metrics, and answer the preStop hook, until told to stop."`
 	Version versionCmd `cmd:"" help:"Show the version."`

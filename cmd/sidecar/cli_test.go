@@ -126,12 +126,12 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"4.4.0", "closed-clean", 0},
 		{"3.9.1", "corrupt-alos-options-deleted", 0}, // the older OPTIONS file went too: info
-		{"3.9.1", "corrupt-alos-ckpt-garbage", 1},
+		{"3.9.1", "corrupt-alos-ckpt-garbage", 2},
 		{"3.9.1", "corrupt-alos-manifest-tail-cut", 1},
 		{"3.9.1", "corrupt-alos-task-dir-moved-inside-app", 1},
-		{"3.9.1", "corrupt-alos-current-empty", 3},
-		{"3.9.1", "corrupt-alos-manifest-deleted", 3},
-		{"3.9.1", "corrupt-alos-manifest-flip", 3},
+		{"3.9.1", "corrupt-alos-current-empty", 2},
+		{"3.9.1", "corrupt-alos-manifest-deleted", 2},
+		{"3.9.1", "corrupt-alos-manifest-flip", 2},
 	} {
 		if code, _ := statusJSON(t, fixture.Unpack(t, c.version, c.name)); code != c.code {
 			t.Errorf("%s/%s: exit code %d, want %d", c.version, c.name, code, c.code)
@@ -180,7 +180,7 @@ func TestInspect(t *testing.T) {
 	if _, out, _ := sidecar("inspect", filepath.Join(dir, "alos391", "1_0", ".checkpoint")); !strings.Contains(out, "alos391-win-changelog-0 = 1135") {
 		t.Errorf("inspect .checkpoint: %s", out)
 	}
-	if code, out, _ := sidecar("inspect", filepath.Join(fixture.Unpack(t, "3.9.1", "corrupt-alos-sst-footer-flip"), "calos391", "0_0", "rocksdb", "kv")); code != 3 || !strings.Contains(out, "sst-unparseable") {
+	if code, out, _ := sidecar("inspect", filepath.Join(fixture.Unpack(t, "3.9.1", "corrupt-alos-sst-footer-flip"), "calos391", "0_0", "rocksdb", "kv")); code != 2 || !strings.Contains(out, "sst-footer-malformed") {
 		t.Errorf("inspect of a store with a damaged footer: %d\n%s", code, out)
 	}
 }

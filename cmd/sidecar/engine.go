@@ -12,6 +12,7 @@ import (
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/server"
 	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
@@ -49,7 +50,7 @@ func (f *engineFlags) client() (*engine.Client, error) {
 
 // consultant gives what has RocksDB asked again and again, nil if it is not to
 // be; end ends the process that is asked.
-func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
+func (c *runCmd) consultant(memory uint64, picture func() []*store.StateDir, vs []*volume.Volume, gate *shutdown.Gate, events event.Sink) (_ *consult.Consultant, end func(), err error) {
 	if c.EngineInterval == 0 {
 		return nil, func() {}, nil
 	}
@@ -59,13 +60,8 @@ func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volu
 	}
 	client := engine.New(engine.Options{Program: program, Memory: memory})
 	return consult.New(consult.Config{
-		Engine: client,
-		Picture: func() []*store.StateDir {
-			if s := watch.Snapshot(); s != nil {
-				return s.StateDirs
-			}
-			return nil
-		},
+		Engine:  client,
+		Picture: picture,
 		Volumes: vs,
 		// A close needs the volume and the cores for itself.
 		Quiet:  gate.Draining,
@@ -75,11 +71,11 @@ func (c *runCmd) consultant(memory uint64, watch *probe.Probe, vs []*volume.Volu
 }
 
 // admin is the handler of that listener; a nil consultant is none.
-func admin(watch *probe.Probe, gate *shutdown.Gate, rocks *consult.Consultant) http.Handler {
+func admin(watch *probe.Probe, gate *shutdown.Gate, rocks *consult.Consultant, checks report.Checks) http.Handler {
 	if rocks == nil {
-		return server.Admin(watch, gate, nil)
+		return server.Admin(watch, gate, nil, checks)
 	}
-	return server.Admin(watch, gate, rocks)
+	return server.Admin(watch, gate, rocks, checks)
 }
 
 // consultAll asks RocksDB about every database that there is, and gives the

@@ -12,10 +12,13 @@ import (
 
 	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/event"
+	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/metrics"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/scrub"
 	"streams-sidecar/internal/server"
 	"streams-sidecar/internal/shutdown"
+	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
 
@@ -33,6 +36,9 @@ type runCmd struct {
 	PrestopStall           span          `default:"30s" env:"SIDECAR_PRESTOP_STALL" placeholder:"TIME" help:"A preStop call is answered when nothing has moved for so long (${default})."`
 	PrestopTokenFile       string        `env:"SIDECAR_PRESTOP_TOKEN_FILE" placeholder:"FILE" help:"Holds the token that a preStop call must carry in X-Sidecar-Token to cause a close. Without it a call only observes."`
 	triggers               `prefix:"prestop-" embed:""`
+	question
+	DeepInterval span     `env:"SIDECAR_DEEP_INTERVAL" placeholder:"TIME" help:"How often every byte of every table is verified, like 24h; 0 for never (${default})." default:"0"`
+	VerifyRate   byteRate `default:"32M" env:"SIDECAR_VERIFY_RATE" placeholder:"BYTES" help:"Read at most so many bytes of tables a second to verify them; 0 for no bound (${default})."`
 	engineFlags
 	EngineInterval span `default:"1m" env:"SIDECAR_ENGINE_INTERVAL" placeholder:"TIME" help:"How often RocksDB itself is asked about a store that changes, in a process of its own; 0 for never (${default})."`
 	StopTimeout    span `default:"30s" env:"SIDECAR_STOP_TIMEOUT" help:"How long to go on after SIGTERM while an application still runs (${default})."`
@@ -67,27 +73,37 @@ func (c *runCmd) Run(s *streams) error {
 
 	paths := c.paths()
 	vs := volumes(paths, volume.Notify(func(ch volume.Change) { events.Emit(volumeEvent(ch)) }))
-	watch := probe.New(probe.Config{StateDirs: paths, Volumes: vs, Events: &events, Rescan: c.RescanInterval})
+	var verified *scrub.Scrubber // from the first look on
+	watch := probe.New(probe.Config{StateDirs: paths, Volumes: vs, Events: &events, Rescan: c.RescanInterval, Question: c.ask(),
+		More: func(db *store.Database) []finding.Finding { return verified.Findings(db) }})
 	gateConfig, err := c.gate(paths)
 	if err != nil {
 		return err
 	}
 	gateConfig.Volumes, gateConfig.Snapshot, gateConfig.Events = vs, watch.Snapshot, &events
 	gate := shutdown.NewGate(gateConfig)
-	rocks, endRocks, err := c.consultant(mem.engine, watch, vs, gate, &events)
+	picture := func() []*store.StateDir {
+		if s := watch.Snapshot(); s != nil {
+			return s.StateDirs
+		}
+		return nil
+	}
+	verified = scrub.New(scrub.Config{Picture: picture, Volumes: vs, Paused: gate.Draining, Deep: time.Duration(c.DeepInterval),
+		Pace: volume.NewPace(int64(c.VerifyRate)), Events: &events, Changed: watch.Rescan})
+	rocks, endRocks, err := c.consultant(mem.engine, picture, vs, gate, &events)
 	if err != nil {
 		return err
 	}
 	defer endRocks()
 	scrape := metrics.Handler(metrics.Config{
 		Version: version, GoVersion: runtime.Version(), StateDirs: len(paths),
-		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate, paths) }, RocksDB: rocks,
+		Source: watch.Snapshot, Prestop: func() metrics.Prestop { return prestopNumbers(gate, paths) }, RocksDB: rocks, Verified: verified,
 	})
 
 	listeners, err := open([]server.Config{
 		{Name: "metrics", Flag: "--listen", Address: c.Listen, Handler: server.Metrics(scrape),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
-		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: admin(watch, gate, rocks),
+		{Name: "admin", Flag: "--admin-listen", Address: c.AdminListen, Handler: admin(watch, gate, rocks, verified.Results),
 			Connections: server.Connections, WebConfig: c.WebConfigFile, Events: &events},
 		// Never with the web config: the kubelet can do neither well.
 		{Name: "hook", Flag: "--hook-listen", Address: c.HookListen, Handler: server.Hook(watch, gate),
@@ -111,7 +127,7 @@ func (c *runCmd) Run(s *streams) error {
 		uid: os.Getuid(), snapshot: watch.Snapshot, to: &events, last: func() []shutdown.LastShutdown { return gate.State().Last },
 		prestop: newPrestopAdvice(&gateConfig, c.PrestopTokenFile),
 	}
-	a := running{watch: watch, gate: gate, adviser: &adviser, rocks: rocks, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
+	a := running{watch: watch, gate: gate, adviser: &adviser, rocks: rocks, verified: verified, listeners: listeners, events: &events, limit: time.Duration(c.StopTimeout)}
 	err = a.serve(s.ctx)
 	if err != nil {
 		a.reason = err.Error()
@@ -125,6 +141,8 @@ const (
 	shortestStall    = 2 * time.Second
 	shortestInterval = time.Second
 	longestWait      = 7 * 24 * time.Hour
+	shortestDeep     = time.Minute
+	longestDeep      = 366 * 24 * time.Hour
 )
 
 func (c *runCmd) check() error {
@@ -143,6 +161,9 @@ func (c *runCmd) check() error {
 	if d := time.Duration(c.EngineInterval); d != 0 && (d < shortestInterval || d > longestWait) {
 		return usageError(fmt.Sprintf("--engine-interval=%v: from %v to %v, or 0 for never", d, shortestInterval, longestWait))
 	}
+	if d := time.Duration(c.DeepInterval); d != 0 && (d < shortestDeep || d > longestDeep) {
+		return usageError(fmt.Sprintf("--deep-interval=%v: from %v to %v, or 0 for never", d, shortestDeep, longestDeep))
+	}
 	if c.StopTimeout < 0 {
 		return usageError("--stop-timeout cannot be negative")
 	}
@@ -154,6 +175,7 @@ type running struct {
 	watch     *probe.Probe
 	gate      *shutdown.Gate
 	adviser   *adviser
+	verified  *scrub.Scrubber
 	rocks     *consult.Consultant // nil if RocksDB itself is not asked
 	listeners []*server.Listener
 	events    event.Sink
@@ -172,6 +194,7 @@ func (r *running) serve(told context.Context) error {
 	})
 	g.Add(func() error { return r.watch.Run(alive) }, func(error) { end() })
 	g.Add(func() error { return r.gate.Run(alive) }, func(error) { end() })
+	g.Add(func() error { return r.verified.Run(alive) }, func(error) { end() })
 	g.Add(func() error { r.adviser.run(alive); return nil }, func(error) { end() })
 	if r.rocks != nil {
 		g.Add(func() error { return r.rocks.Run(alive) }, func(error) { end() })

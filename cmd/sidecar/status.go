@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -18,14 +20,15 @@ const minWatch = 100 * time.Millisecond
 type statusCmd struct {
 	stateDirs
 	output
+	question
 	WithEngine bool `env:"SIDECAR_WITH_ENGINE" help:"Ask RocksDB itself too, in a process of its own, and show where it differs."`
 	engineFlags
 	Dir   pathList      `arg:"" optional:"" help:"State directories, the same as --state-dir."`
 	Watch time.Duration `placeholder:"EVERY" env:"SIDECAR_WATCH" help:"Show it again at this interval, until interrupted: --watch=2s."`
 }
 
-// Run prints the table or the JSON. Its exit code is 0 if nothing was found, 1
-// if something was, 3 if something could not be read.
+// Run prints the table or the JSON, with the findings and verdicts of a quick
+// verification, and has its exit codes.
 func (c *statusCmd) Run(s *streams) error {
 	if c.Watch != 0 && c.Watch < minWatch {
 		return usageError(fmt.Sprintf("--watch=%v: at least %v", c.Watch, minWatch))
@@ -41,11 +44,11 @@ func (c *statusCmd) Run(s *streams) error {
 		}
 		defer rocks.Close()
 	}
-	var dirs []*store.StateDir
+	var v *verify.Verification
 	code := report.ExitUnreadable // until a look is done
 	for {
-		dirs = store.ScanAll(vs, paths, dirs)
-		doc := look(s, rocks, vs, dirs)
+		v = verify.Run(s.ctx, vs, paths, c.ask(), verify.Plan{Depth: verify.Quick}, v)
+		doc := look(s, rocks, vs, v)
 		if s.ctx.Err() != nil && rocks != nil {
 			return codeError(code) // the look was not finished
 		}
@@ -66,13 +69,13 @@ func (c *statusCmd) Run(s *streams) error {
 
 // look gives the document of what was read, with RocksDB's opinion if it is to
 // be asked.
-func look(s *streams, rocks *engine.Client, vs []*volume.Volume, dirs []*store.StateDir) report.Document {
+func look(s *streams, rocks *engine.Client, vs []*volume.Volume, v *verify.Verification) report.Document {
 	if rocks == nil {
-		return report.New(dirs)
+		return report.NewVerified(v)
 	}
-	version, opinions, err := consultAll(s.ctx, rocks, vs, dirs)
-	doc := report.New(dirs) // after it, because it brings dirs up to date
-	doc.AddOpinions(dirs, version, err, func(db *store.Database) (engine.Opinion, bool) {
+	version, opinions, err := consultAll(s.ctx, rocks, vs, slices.Clone(v.Dirs))
+	doc := report.NewVerified(v)
+	doc.AddOpinions(v.Dirs, version, err, func(db *store.Database) (engine.Opinion, bool) {
 		o, ok := opinions[db.Path]
 		return o, ok
 	})

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"streams-sidecar/internal/engine/wire"
-	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 )
@@ -185,7 +184,7 @@ func Fit(db *store.Database) string {
 		}
 	}
 	for i := range db.Findings {
-		if f := &db.Findings[i]; f.Severity == finding.Unreadable {
+		if f := &db.Findings[i]; !f.Severity.Judgeable() {
 			return string(f.Code)
 		}
 	}

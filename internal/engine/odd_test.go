@@ -325,6 +325,7 @@ func values(all map[string]odd) {
 	all["blob files"] = odd{
 		sessions: closed("enable_blob_files=true;min_blob_size=30;blob_compression_type=kLZ4Compression", mixed()...),
 		is:       blobs,
+		findings: []finding.Code{finding.BlobFiles},
 	}
 	all["blob files with garbage"] = odd{
 		sessions: closed("enable_blob_files=true;min_blob_size=30", mixed(rockswriter.Step{Do: rockswriter.Compact})...),
@@ -334,10 +335,11 @@ func values(all map[string]odd) {
 				t.Error("no garbage")
 			}
 		},
+		findings: []finding.Code{finding.BlobFiles},
 	}
 	all["offsets in blob files"] = odd{
 		sessions: closed("enable_blob_files=true", mixed()...), is: blobs,
-		findings: []finding.Code{finding.OffsetsNotDecoded}, hidden: true,
+		findings: []finding.Code{finding.BlobFiles, finding.OffsetsNotDecoded}, hidden: true,
 	}
 	all["merge operands"] = odd{
 		sessions: closed("merge_operator=stringappend", mixed(
@@ -615,7 +617,7 @@ func TestDamageOfOddDatabases(t *testing.T) {
 				})
 			}, true, ""},
 		{"deleted blob file", odds()["blob files"].sessions,
-			func(t *testing.T, dir string) { removeFirst(t, dir, "*.blob") }, false, ""},
+			func(t *testing.T, dir string) { removeFirst(t, dir, "*.blob") }, true, ""},
 		{"flipped bit in a block without a checksum", closed(blocks("checksum=kNoChecksum"), mixed()...),
 			func(t *testing.T, dir string) { edit(t, dir, "*.sst", flipAt(50)) }, false, ""},
 	} {
@@ -658,7 +660,7 @@ func TestEncryptedDatabase(t *testing.T) {
 	encrypt(t, dir)
 	db := alone(dir)
 	for _, f := range db.Findings {
-		if f.Code != finding.FileTooLarge && f.Code != finding.OptionsUnparsed {
+		if f.Code != finding.Encrypted && f.Code != finding.FileTooLarge && f.Code != finding.OptionsUnparsed {
 			t.Errorf("finding %+v", f)
 		}
 	}

@@ -140,6 +140,14 @@ type EndMissed struct{ Application string }
 // EngineReady: RocksDB itself can be asked, from the start or again.
 type EngineReady struct{ RocksDB string } // version of its library, "" if it does not tell
 
+// DeepVerified: every byte of a database's tables was verified.
+type DeepVerified struct {
+	Path     string
+	Tables   int
+	Bytes    int64
+	Findings int
+}
+
 // JournalTrouble: the sidecar's own folder cannot be read or written.
 type JournalTrouble struct{ Text string }
 
@@ -187,6 +195,7 @@ func (VolumeAnswered) Level() slog.Level     { return slog.LevelInfo }
 func (WatchingMode) Level() slog.Level       { return slog.LevelInfo }
 func (EventsLost) Level() slog.Level         { return slog.LevelWarn }
 func (EngineReady) Level() slog.Level        { return slog.LevelInfo }
+func (DeepVerified) Level() slog.Level       { return slog.LevelDebug }
 func (ApplicationStarted) Level() slog.Level { return slog.LevelInfo }
 func (ApplicationStopped) Level() slog.Level { return slog.LevelInfo }
 func (StoreAppeared) Level() slog.Level      { return slog.LevelDebug }
@@ -225,6 +234,7 @@ func (VolumeAnswered) Message() string     { return "volume answers again" }
 func (WatchingMode) Message() string       { return "watching" }
 func (EventsLost) Message() string         { return "file events were lost, looking at everything again" }
 func (EngineReady) Message() string        { return "RocksDB itself can be asked" }
+func (DeepVerified) Message() string       { return "every byte was verified" }
 func (ApplicationStarted) Message() string { return "application runs" }
 func (ApplicationStopped) Message() string { return "application has let go of its state directory" }
 func (StoreAppeared) Message() string      { return "store appeared" }
@@ -277,6 +287,9 @@ func (e WatchingMode) Attrs() []slog.Attr {
 func (EventsLost) Attrs() []slog.Attr { return nil }
 func (e EngineReady) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("rocksdb_version", e.RocksDB)}
+}
+func (e DeepVerified) Attrs() []slog.Attr {
+	return []slog.Attr{slog.String("database", e.Path), slog.Int("tables", e.Tables), slog.Int64("bytes", e.Bytes), slog.Int("findings", e.Findings)}
 }
 func (e ApplicationStarted) Attrs() []slog.Attr {
 	return []slog.Attr{slog.String("application", e.Application), slog.String("state_dir", e.StateDir), slog.Int("pid", e.PID)}

@@ -37,6 +37,7 @@ var every = []Event{
 	EndMissed{Application: "app"},
 	JournalTrouble{Text: "no space"},
 	EngineReady{RocksDB: "10.10.1"},
+	DeepVerified{Path: "/v/kv", Tables: 2, Bytes: 4096, Findings: 1},
 	HookUnreachable{Address: "127.0.0.1:9879"},
 	Advice{Code: "runs-as-root", Subject: "sidecar", Text: "text"},
 	StopDelayed{Limit: time.Second, Held: []string{"app"}},

@@ -25,20 +25,54 @@ const (
 	SameStoreName         Code = "same-store-name"
 	LockWithoutAppLock    Code = "lock-without-app-lock"
 	PositionMalformed     Code = "position-malformed"
+	CheckpointEmpty       Code = "checkpoint-empty"
+	CheckpointWrongCount  Code = "checkpoint-wrong-count"
+	CheckpointMissing     Code = "checkpoint-missing"
+	CheckpointUnknown     Code = "checkpoint-offset-unknown"
+	CheckpointAhead       Code = "checkpoint-ahead-of-data"
+	CheckpointLeftBehind  Code = "checkpoint-left-behind"
+	StoreGone             Code = "store-gone"
+	StoreEmpty            Code = "store-empty"
+	UncleanEnd            Code = "unclean-end"
+	StatusOpen            Code = "offsets-status-open"
+	VersionCannotRead     Code = "version-cannot-read"
 
 	// About a store's own files.
 	CurrentMissing       Code = "current-missing"
+	CurrentEmpty         Code = "current-empty"
+	CurrentNoNewline     Code = "current-no-newline"
 	CurrentMalformed     Code = "current-malformed"
 	ManifestMissing      Code = "manifest-missing"
+	ManifestEmpty        Code = "manifest-empty"
 	ManifestUnparseable  Code = "manifest-unparseable"
 	ManifestTailPartial  Code = "manifest-tail-partial"
+	ManifestTailCut      Code = "manifest-tail-cut"
+	ManifestBehind       Code = "manifest-behind-tables"
 	SSTMissing           Code = "sst-missing"
+	SSTSizeMismatch      Code = "sst-size-mismatch"
+	SSTFooterMalformed   Code = "sst-footer-malformed"
 	SSTUnparseable       Code = "sst-unparseable"
+	SSTIndexMalformed    Code = "sst-index-malformed"
+	SSTBlockChecksum     Code = "sst-block-checksum"
+	SSTBlockMalformed    Code = "sst-block-malformed"
+	SSTForeign           Code = "sst-foreign"
+	SSTUnreferenced      Code = "sst-unreferenced"
+	SSTOrphan            Code = "sst-orphan"
+	BlobMissing          Code = "blob-missing"
+	BlobSizeMismatch     Code = "blob-size-mismatch"
+	BlobFiles            Code = "blob-files"
 	OffsetsUnparseable   Code = "offsets-unparseable"
 	OptionsUnparsed      Code = "options-unparsed"
+	IdentityMissing      Code = "identity-missing"
 	FormatNewer          Code = "format-newer"
+	Encrypted            Code = "encrypted"
+	ComparatorForeign    Code = "comparator-foreign"
 	CompressedNotDecoded Code = "compressed-not-decoded"
 	OffsetsNotDecoded    Code = "offsets-not-decoded"
+	WALNotEmpty          Code = "wal-not-empty"
+	WALGarbage           Code = "wal-garbage"
+	WALDirShared         Code = "wal-dir-shared"
+	LogError             Code = "log-error"
 
 	// About RocksDB itself, asked in a process of its own.
 	EngineMissing      Code = "engine-missing"
@@ -98,12 +132,45 @@ var catalog = map[Code]Kind{
 	ProcessIDMalformed: {Warning,
 		"The process id of this application cannot be parsed; Kafka Streams will write a new one, and tasks may move.",
 		"Nothing needs to be done unless it comes again."},
-	CheckpointMalformed: {Warning,
+	CheckpointMalformed: {Damage,
 		"Kafka Streams cannot parse this checkpoint either and fails at every start (up to 4.2; from 4.3 on while migrating it).",
 		"Set the task's whole directory aside while the application is stopped; its stores are then restored."},
 	LegacyCheckpoint: {Warning,
 		"The task has a .checkpoint from before 4.3 whose offset differs from the store's own; at its next start Kafka Streams takes the one in the file, and then deletes it.",
 		"If the store was replaced or emptied since the file was written, remove the file while the application is stopped: otherwise records are skipped without a word."},
+	CheckpointEmpty: {Damage,
+		"The checkpoint is empty; Kafka Streams cannot parse it and fails at every start (up to 4.2; from 4.3 on while migrating it).",
+		"Set the task's whole directory aside while the application is stopped; its stores are then restored."},
+	CheckpointWrongCount: {Damage,
+		"The checkpoint has another number of entries than it says; Kafka Streams refuses it and fails at every start (up to 4.2; from 4.3 on while migrating it).",
+		"Set the task's whole directory aside while the application is stopped; its stores are then restored."},
+	CheckpointMissing: {Warning,
+		"The task has state but no .checkpoint; under exactly-once that means that it was not closed cleanly, and Kafka Streams wipes the task and restores all of it; under at-least-once it restores from the start of the changelogs; only a task whose stores have no changelog never has one.",
+		"Nothing needs to be done but to give the restoration its time; stop the application so that it can close, next time."},
+	CheckpointUnknown: {Info,
+		"The checkpoint has the mark for an unknown offset (-4): Kafka Streams restores this store from the start of its changelog.",
+		"Nothing needs to be done."},
+	CheckpointAhead: {Damage,
+		"An offset claims that this store has records, but nothing was ever written to it: it was made anew, or its MANIFEST has lost its content; Kafka Streams then continues from that offset, and the data is missing without a word.",
+		"Stop the application, set the whole task aside and let it be restored; before that, keep what is left of the store."},
+	CheckpointLeftBehind: {Warning,
+		"The task was not closed cleanly, and yet its .checkpoint is there: from 3.8 to 4.2.1 Kafka Streams leaves it behind (KAFKA-20685), and under exactly-once it will use the store as it is, with records of transactions that were never committed.",
+		"If that matters, set the whole task aside while the application is stopped; it is then restored. 4.2.2 and later wipe such a task themselves."},
+	StoreGone: {Damage,
+		"An offset names a store whose directory is gone; Kafka Streams makes a new, empty store and continues from that offset: the data before it is missing without a word.",
+		"Put the directory back, or stop the application, set the whole task aside and let it be restored."},
+	StoreEmpty: {Damage,
+		"An offset claims that this store has records, but its directory holds no database; Kafka Streams makes a new, empty one and continues from that offset: the data before it is missing without a word.",
+		"Put the files back, or stop the application, set the whole task aside and let it be restored."},
+	UncleanEnd: {Warning,
+		"The store was not closed cleanly; it is usable, and what was not flushed is restored from the changelog (under exactly-once the whole task, as a rule).",
+		"Look at how the application is stopped: the grace period, the preStop hook, its own shutdown hook."},
+	StatusOpen: {Warning,
+		"The store's own mark says that it was not closed (status of the column family offsets, from 4.3 on); under exactly-once Kafka Streams wipes the task and restores all of it; under at-least-once it continues from the last flush.",
+		"Look at how the application is stopped: the grace period, the preStop hook, its own shutdown hook."},
+	VersionCannotRead: {Unreadable,
+		"The version of Kafka Streams that is to start cannot read this store: a later one has written it.",
+		"Start the later version, or set the whole task aside and let it be restored."},
 	SameStoreName: {Warning,
 		"Two directories of this task are stores of the same name, most likely because the kind of the store was changed; only the first is exported as metrics.",
 		"Remove the one that is no longer in use while the application is stopped."},
@@ -114,38 +181,107 @@ var catalog = map[Code]Kind{
 		"The position file of this store cannot be parsed; Kafka Streams cannot parse it either and fails when it opens the store.",
 		"Move the file out of the task's directory while the application is stopped; the store then begins with an empty position and keeps its data."},
 
-	CurrentMissing: {Unreadable,
+	CurrentMissing: {Damage,
 		"The store has files but no CURRENT, so it cannot be told which MANIFEST is the valid one.",
 		"Do not start the application before the store has been looked at: it may be re-created empty."},
-	CurrentMalformed: {Unreadable,
+	CurrentEmpty: {Damage,
+		"CURRENT is empty or nothing but zero bytes; RocksDB refuses to open the store.",
+		"Keep the files: the newest MANIFEST is often complete, and the store can then be read again."},
+	CurrentNoNewline: {Damage,
+		"CURRENT does not end with a newline; RocksDB refuses to open the store.",
+		"Keep the files: the MANIFEST that it names is often complete, and the store can then be read again."},
+	CurrentMalformed: {Damage,
 		"CURRENT does not name a MANIFEST; RocksDB refuses to open the store.",
 		"Keep the files: the newest MANIFEST is often complete, and the store can then be read again."},
-	ManifestMissing: {Unreadable,
+	ManifestMissing: {Damage,
 		"CURRENT names a MANIFEST that does not exist; RocksDB refuses to open the store.",
 		"Keep the files, and look for the MANIFEST in a backup or snapshot of the volume."},
-	ManifestUnparseable: {Unreadable,
+	ManifestEmpty: {Damage,
+		"The MANIFEST that CURRENT names is empty; RocksDB refuses to open the store.",
+		"Keep the files, and look for the MANIFEST in a backup or snapshot of the volume."},
+	ManifestUnparseable: {Damage,
 		"The MANIFEST cannot be parsed to its end, so the store's live files are not known.",
 		"Do not open the store with any RocksDB before it has been copied: an open may delete what is left."},
 	ManifestTailPartial: {Warning,
-		"The MANIFEST ends in the middle of a record: either it was being written in this moment, or its end is lost, with the changes that it told of.",
-		"Look again; if it stays while the store is not in use, keep a copy of the store before the application starts."},
-	SSTMissing: {Unreadable,
+		"The MANIFEST of a store in use ends in the middle of a record: most likely it was being written in this moment.",
+		"Look again; if it stays, keep a copy of the store before the application starts anew."},
+	ManifestTailCut: {Warning,
+		"The MANIFEST ends in the middle of a record and nobody has the store open: its end is lost, with the changes that it told of; RocksDB opens the store all the same, as it was before them.",
+		"Keep a copy of the store before the application starts: its open deletes the tables that the MANIFEST no longer names."},
+	ManifestBehind: {Damage,
+		"The MANIFEST names a table with a higher sequence number than the last one that it gives: its records are not in the order in which they were written, and RocksDB hides the entries above.",
+		"Keep a copy of the store, stop the application, set the whole task aside and let it be restored."},
+	SSTMissing: {Damage,
 		"The MANIFEST names a table file that is not there; seen twice, with the MANIFEST read anew in between.",
 		"Keep the files and do not start the application before the store has been looked at."},
-	SSTUnparseable: {Unreadable,
-		"The footer or properties of a table file cannot be parsed, so its entries are not counted.",
+	SSTSizeMismatch: {Damage,
+		"A table file has another size than the MANIFEST says; seen twice, with the MANIFEST read anew in between.",
+		"Keep the files and do not start the application before the store has been looked at: set the whole task aside and let it be restored, or put the file back from a backup."},
+	SSTFooterMalformed: {Damage,
+		"The end of a table file is not that of a table; RocksDB refuses to open the store.",
 		"Keep a copy of the store before the application starts."},
-	OffsetsUnparseable: {Unreadable,
+	SSTUnparseable: {Damage,
+		"A part of a table file that describes it (metaindex, properties, dictionary, filter) is damaged, so its entries are not counted.",
+		"Keep a copy of the store before the application starts."},
+	SSTIndexMalformed: {Damage,
+		"The index of a table file is damaged: its blocks cannot be found.",
+		"Keep a copy of the store before the application starts."},
+	SSTBlockChecksum: {Damage,
+		"A block of a table file is not what was written: its checksum does not fit; seen twice.",
+		"Keep a copy of the store, stop the application, set the whole task aside and let it be restored; until then reads miss data without an error."},
+	SSTBlockMalformed: {Damage,
+		"The content of a table file contradicts its format, although no checksum says so; seen twice.",
+		"Keep a copy of the store, stop the application, set the whole task aside and let it be restored."},
+	SSTForeign: {Damage,
+		"A table file is not the one that the MANIFEST means: it was written under another number.",
+		"Keep the files: somebody has renamed, swapped or copied tables; put the right files back, or set the whole task aside and let it be restored."},
+	SSTUnreferenced: {Damage,
+		"A complete table file holds data that no other one has, and the MANIFEST does not name it: the record that told of it is lost, and the next open of the store deletes the file.",
+		"Keep a copy of the store before the application starts; up to 4.2 the task's .checkpoint still claims that data, so set the whole task aside and let it be restored."},
+	SSTOrphan: {Info,
+		"A table file that the MANIFEST does not name and that holds nothing that would be missed: the rest of a flush or compaction that was interrupted; the next open of the store deletes it.",
+		"Nothing needs to be done."},
+	BlobMissing: {Damage,
+		"The MANIFEST names a blob file that is not there; seen twice, with the MANIFEST read anew in between.",
+		"Keep the files and do not start the application before the store has been looked at."},
+	BlobSizeMismatch: {Damage,
+		"A blob file is smaller than the MANIFEST says; seen twice, with the MANIFEST read anew in between.",
+		"Keep the files and do not start the application before the store has been looked at."},
+	BlobFiles: {Info,
+		"The store keeps values in blob files (BlobDB): that they are there and have their size is judged, their content is not.",
+		"Nothing needs to be done."},
+	OffsetsUnparseable: {Damage,
 		"The store's own changelog offsets (column family offsets) cannot be read.",
 		"Keep a copy of the store before the application starts."},
 	OptionsUnparsed: {Info,
 		"The OPTIONS file is missing or has lines that cannot be parsed; nothing else depends on it.",
 		"Nothing needs to be done."},
+	IdentityMissing: {Info,
+		"The IDENTITY file is missing or empty; RocksDB writes a new one, and nothing else depends on it.",
+		"Nothing needs to be done."},
+	Encrypted: {Unreadable,
+		"The files look like those of RocksDB's encrypted environment; nothing in them can be judged.",
+		"Nothing needs to be done if this is meant; Kafka Streams itself never encrypts."},
+	ComparatorForeign: {Info,
+		"The store was written with a comparator of somebody's own, so that the order of its keys cannot be judged; everything else is.",
+		"Nothing needs to be done; Kafka Streams itself sets none."},
+	WALNotEmpty: {Info,
+		"The store has a write-ahead log with records; stock Kafka Streams writes none, so this is a custom store, or another program had the store open for writing.",
+		"Make sure that nothing but the application opens its stores for writing."},
+	WALGarbage: {Warning,
+		"A write-ahead log has bytes that are no records; stock Kafka Streams writes none, and RocksDB takes no notice of these; but somebody has written to the store's files.",
+		"Find out what has written to the volume."},
+	WALDirShared: {Warning,
+		"Two stores are set to keep their write-ahead logs in one directory (wal_dir): RocksDB opens the first and refuses the second, at every start.",
+		"Remove setWalDir from the RocksDBConfigSetter; later versions of Kafka Streams ignore it."},
+	LogError: {Warning,
+		"RocksDB has written an error to its own log, which is silent otherwise.",
+		"Read the line in the evidence; after a word of corruption run `sidecar verify --deep`."},
 	FormatNewer: {Unreadable,
 		"A file is of a newer format than this version knows.",
 		"Use a newer version of the sidecar."},
 	CompressedNotDecoded: {Info,
-		"A block that would have to be read is compressed, and this version does not decompress; the values in it are absent.",
+		"A block that would have to be read is compressed in a way that this version does not know; the values in it are absent.",
 		"Nothing needs to be done."},
 	OffsetsNotDecoded: {Info,
 		"The store keeps its own changelog offsets (column family offsets) in a form that this version does not decode; they are absent.",

@@ -21,15 +21,25 @@ import (
 // Severity of a finding.
 type Severity string
 
-// The severities. Info is worth knowing and changes no exit code. Warning
-// means that something is not as it should be. Unreadable means that something
-// which was asked for could not be read or parsed, so that its state cannot be
-// told; it is not yet a word about damage.
+// The severities, in ascending order. Info is worth knowing and changes no exit
+// code. Warning means that something is not as it should be. Unreadable means
+// that something which was asked for could not be judged: it could not be read,
+// or is of a format that this version does not know. Damage means that what was
+// written is lost or not what was written.
 const (
 	Info       Severity = "info"
 	Warning    Severity = "warning"
 	Unreadable Severity = "unreadable"
+	Damage     Severity = "damage"
 )
+
+// Rank of a severity: 0 for info to 3 for damage.
+func (s Severity) Rank() int {
+	return slices.Index([]Severity{Info, Warning, Unreadable, Damage}, s)
+}
+
+// Judgeable is false for what could not be judged and for damage.
+func (s Severity) Judgeable() bool { return s.Rank() < Unreadable.Rank() }
 
 // Code names a kind of finding.
 type Code string

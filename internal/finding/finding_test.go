@@ -27,7 +27,7 @@ func TestNew(t *testing.T) {
 	got := New(SSTMissing, "/v/kv/0000\n10.sst", At(0), Expected("%d bytes", 12), Found("no such file"))
 	zero := int64(0)
 	want := Finding{
-		Code: "sst-missing", Severity: Unreadable, File: `/v/kv/0000\n10.sst`, Offset: &zero,
+		Code: "sst-missing", Severity: Damage, File: `/v/kv/0000\n10.sst`, Offset: &zero,
 		Expected: "12 bytes", Found: "no such file", Text: catalog[SSTMissing].Meaning,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -37,7 +37,7 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(js), `{"code":"sst-missing","severity":"unreadable","file":"/v/kv/0000\\n10.sst","offset":0,"expected":"12 bytes","found":"no such file","text":"The MANIFEST`) {
+	if !strings.HasPrefix(string(js), `{"code":"sst-missing","severity":"damage","file":"/v/kv/0000\\n10.sst","offset":0,"expected":"12 bytes","found":"no such file","text":"The MANIFEST`) {
 		t.Errorf("JSON is %s", js)
 	}
 	js, err = json.Marshal(New(SymlinkBroken, ""))
@@ -146,7 +146,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		if !ok || !kebab.MatchString(string(c)) {
 			t.Errorf("%q is not a code", c)
 		}
-		if k.Severity != Info && k.Severity != Warning && k.Severity != Unreadable {
+		if k.Severity.Rank() < 0 {
 			t.Errorf("%s has severity %q", c, k.Severity)
 		}
 		for name, text := range map[string]string{"meaning": k.Meaning, "advice": k.Advice} {

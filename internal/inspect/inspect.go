@@ -2,10 +2,11 @@
 // readers give, for a person or as JSON. It tells what a path is from its name
 // and place, reads it, and names the kinds of file that it does not read.
 //
-// It judges nothing beyond the findings of the readers.
+// What it says of a store is verify's; it judges nothing itself.
 package inspect
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"streams-sidecar/internal/rocksfile/options"
 	"streams-sidecar/internal/statedir"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -92,8 +94,8 @@ func (r *Result) ExitCode() int { return report.ExitOf(r.Findings) }
 
 func (r *Result) directory(v *volume.Volume, path string) error {
 	if base, ok := stateDirOf(path); ok {
-		s := store.Scan(v, base, nil)
-		if r.inStateDir(s, path) {
+		s := verify.Run(context.Background(), []*volume.Volume{v}, []string{base}, verify.Question{}, verify.Plan{Depth: verify.Quick}, nil)
+		if r.inStateDir(s.Dirs[0], s.Judgement, path) {
 			return nil
 		}
 	}
@@ -111,7 +113,11 @@ func (r *Result) directory(v *volume.Volume, path string) error {
 		return err
 	}
 	if slices.ContainsFunc(names, func(n string) bool { return n == "CURRENT" || strings.HasPrefix(n, "MANIFEST-") }) {
-		r.store(store.Alone(v, path))
+		t := Target{volume: v, base: filepath.Dir(path), alone: path}
+		s := verify.Picture(context.Background(), []*store.StateDir{t.Look(nil)}, []*volume.Volume{v}, verify.Question{}, verify.Plan{Depth: verify.Quick}, nil,
+			func([]*store.StateDir) []*store.StateDir { return []*store.StateDir{t.Look(nil)} })
+		st := s.Dirs[0].Applications[0].Tasks[0].Stores[0]
+		r.store(st, s.Judgement.Store(st))
 		r.Note = "read on its own: without its task nothing is known of checkpoints or of the application"
 		return nil
 	}
@@ -124,7 +130,7 @@ func (r *Result) directory(v *volume.Volume, path string) error {
 // in, by the last component that is a task's name.
 func stateDirOf(path string) (string, bool) {
 	for dir, depth := path, 0; depth < 4 && dir != filepath.Dir(dir); dir, depth = filepath.Dir(dir), depth+1 {
-		if !statedir.IsTaskName(filepath.Base(dir)) {
+		if b := filepath.Base(dir); !statedir.IsTaskName(b) && b != statedir.GlobalName {
 			continue
 		}
 		app := filepath.Dir(dir)
@@ -136,22 +142,22 @@ func stateDirOf(path string) (string, bool) {
 	return "", false
 }
 
-func (r *Result) inStateDir(s *store.StateDir, path string) bool {
+func (r *Result) inStateDir(s *store.StateDir, j *verify.Judgement, path string) bool {
 	for _, a := range s.Applications {
 		for _, t := range a.Tasks {
 			if t.Layout.Path == path {
 				r.Kind = KindTask
-				task := report.NewTask(t)
+				task := report.NewTask(t, j)
 				r.Task = &task
-				r.Findings = append(r.Findings, t.Findings...)
-				for _, st := range t.Stores {
-					r.Findings = append(r.Findings, st.Findings...)
+				r.Findings = append(r.Findings, task.Findings...)
+				for i := range task.Stores {
+					r.Findings = append(r.Findings, task.Stores[i].Findings...)
 				}
 				return true
 			}
 			for _, st := range t.Stores {
 				if st.Layout.Path == path {
-					r.store(st)
+					r.store(st, j.Store(st))
 					return true
 				}
 			}
@@ -160,11 +166,11 @@ func (r *Result) inStateDir(s *store.StateDir, path string) bool {
 	return false
 }
 
-func (r *Result) store(st *store.Store) {
+func (r *Result) store(st *store.Store, judged verify.Judged) {
 	r.Kind = KindStore
-	s := report.NewStore(st)
+	s := report.NewStore(st, judged)
 	r.Store = &s
-	r.Findings = append(r.Findings, st.Findings...)
+	r.Findings = append(r.Findings, s.Findings...)
 	r.Databases = report.NewDatabases(st)
 }
 
@@ -243,8 +249,7 @@ func (r *Result) add(f finding.Finding) { r.Findings = append(r.Findings, f) }
 func (r *Result) current(path string, data []byte) {
 	name, _, err := manifest.ParseCurrent(data)
 	if err != nil {
-		r.add(finding.New(finding.CurrentMalformed, path,
-			finding.Expected("MANIFEST-NNNNNN and a newline"), finding.Found("%v", err)))
+		r.add(store.CurrentFinding(data, err, path))
 		return
 	}
 	r.Points = name
@@ -254,6 +259,9 @@ func (r *Result) offsets(code finding.Code) func(string, []byte) {
 	return func(path string, data []byte) {
 		entries, err := statedir.ParseCheckpoint(data)
 		if pe, ok := errors.AsType[*statedir.ParseError](err); ok {
+			if code == finding.CheckpointMalformed {
+				code = pe.CheckpointCode(int64(len(data)))
+			}
 			r.add(finding.New(code, path, finding.At(pe.Offset),
 				finding.Expected("line %d: %s", pe.Line, pe.Expected), finding.Found("%s", pe.Found)))
 			return

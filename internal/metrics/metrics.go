@@ -22,6 +22,7 @@ import (
 
 	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/scrub"
 )
 
 // Source gives the current picture, nil before the first look is done.
@@ -38,6 +39,8 @@ type Config struct {
 	Prestop   func() Prestop
 	// RocksDB has what RocksDB itself says; nil if it is not asked.
 	RocksDB *consult.Consultant
+	// Verified has when and how deep the stores were last verified.
+	Verified *scrub.Scrubber
 }
 
 // NewRegistry gives a registry with everything but the mirrored series.
@@ -54,6 +57,9 @@ func NewRegistry(cfg Config) *prometheus.Registry {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newGate(cfg.Prestop, cfg.StateDirs > 1),
 	)
+	if cfg.Verified != nil {
+		reg.MustRegister(newVerified(cfg.Verified))
+	}
 	if cfg.RocksDB != nil {
 		reg.MustRegister(newEngine(cfg.RocksDB))
 	}
@@ -106,7 +112,7 @@ func Handler(cfg Config) http.Handler {
 			}
 		}
 		open := format.FormatType() == expfmt.TypeOpenMetrics
-		if writeState(out, cfg.Source(), cfg.RocksDB, cfg.StateDirs > 1, open) != nil {
+		if writeState(out, cfg.Source(), &cfg, open) != nil {
 			return
 		}
 		if c, ok := enc.(expfmt.Closer); ok {

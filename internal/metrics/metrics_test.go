@@ -26,9 +26,11 @@ import (
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/metrics"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/scrub"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/judge"
 	"streams-sidecar/test/manystores"
 )
 
@@ -38,6 +40,7 @@ func picture(t *testing.T, dirs ...string) *probe.Snapshot {
 	for _, d := range dirs {
 		s.StateDirs = append(s.StateDirs, store.Scan(volume.New(volume.OS()), d, nil))
 	}
+	s.Judgement = judge.Picture(s.StateDirs)
 	return s
 }
 
@@ -235,7 +238,14 @@ func TestStore(t *testing.T) {
 		fmt.Sprintf(`kstreams_store_size_bytes{L,kind="other",store="kv",task_id="1_0"} %d`, size("CURRENT", "IDENTITY", "OPTIONS-000007", "OPTIONS-000009")),
 		fmt.Sprintf(`kstreams_store_size_bytes{L,kind="sst",store="kv",task_id="1_0"} %d`, sst),
 		`kstreams_store_size_bytes{L,kind="wal",store="kv",task_id="1_0"} 0`,
+		`kstreams_store_manifest_lag_seconds{L,store="kv",task_id="1_0"} 0`,
 		`kstreams_store_up{L,store="kv",task_id="1_0"} 1`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="damaged"} 0`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="empty"} 0`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="incompatible"} 0`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="ok"} 1`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="unclean"} 0`,
+		`kstreams_store_verdict{L,store="kv",task_id="1_0",verdict="unreadable"} 0`,
 		`rocksdb_compaction_read_bytes_total{L,store="kv",task_id="1_0"} 0`,
 		`rocksdb_compaction_written_bytes_total{L,store="kv",task_id="1_0"} 0`,
 		`rocksdb_compactions_total{L,store="kv",task_id="1_0"} 0`,
@@ -424,6 +434,7 @@ func TestDocs(t *testing.T) {
 	ch := make(chan *prometheus.Desc, 1000)
 	cfg := config(1, nil)
 	cfg.RocksDB = consult.New(consult.Config{Engine: &rocks{}})
+	cfg.Verified = scrub.New(scrub.Config{})
 	metrics.NewRegistry(cfg).Describe(ch)
 	close(ch)
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
@@ -535,8 +546,8 @@ func TestTooManyScrapes(t *testing.T) {
 
 // BenchmarkScrape renders 1,000 stores, most with all that files give.
 func BenchmarkScrape(b *testing.B) {
-	cfg := config(1, &probe.Snapshot{Mode: probe.Inotify, StateDirs: []*store.StateDir{
-		store.Scan(volume.New(volume.OS()), manystores.Make(b, 1000), nil)}})
+	dirs := []*store.StateDir{store.Scan(volume.New(volume.OS()), manystores.Make(b, 1000), nil)}
+	cfg := config(1, &probe.Snapshot{Mode: probe.Inotify, StateDirs: dirs, Judgement: judge.Picture(dirs)})
 	for _, encoding := range []string{"identity", "gzip"} {
 		b.Run(encoding, func(b *testing.B) {
 			h := metrics.Handler(cfg)

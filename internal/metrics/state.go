@@ -9,7 +9,9 @@ import (
 
 	"streams-sidecar/internal/consult"
 	"streams-sidecar/internal/probe"
+	"streams-sidecar/internal/scrub"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -90,6 +92,43 @@ var families = []family{
 
 	{"kstreams_store_up", false, "1 if the last look at this store read all that it needed.",
 		stores(func(p *page, s *store.Store) { p.truth(s.Up) })},
+	{"kstreams_store_verdict", false, "1 for the verdict on the store, 0 for the others.",
+		func(p *page) {
+			for i := range p.stores {
+				s := &p.stores[i]
+				for _, v := range verify.Verdicts() {
+					p.behind(&s.place, "verdict", string(v)).truth(v == s.judged.Verdict)
+				}
+			}
+		}},
+	{"kstreams_store_finding", false, "How many findings of this code and severity there are about the store.",
+		func(p *page) {
+			for i := range p.stores {
+				p.findings(&p.stores[i].place, p.stores[i].judged.Findings)
+			}
+		}},
+	{"kstreams_task_finding", false, "How many findings of this code and severity there are about the task itself.",
+		func(p *page) {
+			for i := range p.tasks {
+				p.findings(&p.tasks[i].place, p.tasks[i].judged.Findings)
+			}
+		}},
+	{"kstreams_app_finding", false, "How many findings of this code and severity there are about the application itself.",
+		func(p *page) {
+			for i := range p.apps {
+				p.findings(&p.apps[i].place, p.apps[i].judged.Findings)
+			}
+		}},
+	{"kstreams_store_verified_timestamp_seconds", false, "When the store's tables were last verified at this depth, of several segments the longest ago; absent as long as one of them was not.",
+		func(p *page) {
+			for i := range p.stores {
+				for _, d := range []verify.Depth{verify.Deep, verify.Quick} {
+					if at, ok := p.verifiedAt(p.stores[i].store, d); ok {
+						p.between(&p.stores[i].place, "depth", string(d)).nanos(at.UnixNano())
+					}
+				}
+			}
+		}},
 	{"kstreams_store_open", false, "1 if a process holds a RocksDB LOCK of this store.",
 		stores(func(p *page, s *store.Store) { p.maybe(s.InUse) })},
 	{"kstreams_store_size_bytes", false, "Bytes of the store's files, by kind of file.",
@@ -144,6 +183,12 @@ var families = []family{
 				p.levels(&p.stores[i])
 			}
 		}},
+	{"kstreams_store_manifest_lag_seconds", false, "How much younger the youngest table file is than the MANIFEST; 0 if it is not. Tables that are written for long without a word in the MANIFEST would be lost.",
+		stores(func(p *page, s *store.Store) {
+			if lag, ok := s.ManifestLag(); ok {
+				p.float(lag)
+			}
+		})},
 	{"rocksdb_latest_sequence_number", false, "Last sequence number of the flushed state, summed over segments.",
 		manifests(func(p *page, s *store.Store) { p.uint(*s.LastSequence) })},
 	{"rocksdb_flushes_total", true, "Memtable flushes, one for each column family and table, counted from MANIFEST edits.",
@@ -248,16 +293,19 @@ type place struct{ before, after string }
 type (
 	appRow struct {
 		place
-		app *store.Application
+		app    *store.Application
+		judged verify.Judged
 	}
 	taskRow struct {
 		place
-		task *store.Task
+		task   *store.Task
+		judged verify.Judged
 	}
 	storeRow struct {
 		place
-		store *store.Store
-		total *consult.Total // nil if RocksDB has given no answer
+		store  *store.Store
+		judged verify.Judged
+		total  *consult.Total // nil if RocksDB has given no answer
 	}
 )
 
@@ -273,22 +321,24 @@ type page struct {
 	pending int
 	samples int // of the current family
 
-	snap   *probe.Snapshot
-	rocks  *consult.Consultant // nil if RocksDB is not asked
-	apps   []appRow
-	tasks  []taskRow
-	stores []storeRow
+	snap  *probe.Snapshot
+	rocks *consult.Consultant // nil if RocksDB is not asked
+	// verified is nil if nothing is verified.
+	verified *scrub.Scrubber
+	apps     []appRow
+	tasks    []taskRow
+	stores   []storeRow
 }
 
 const block = 32 << 10
 
 // writeState renders the picture; nothing if there is none yet.
-func writeState(out io.Writer, snap *probe.Snapshot, rocks *consult.Consultant, byDir, openMetrics bool) error {
+func writeState(out io.Writer, snap *probe.Snapshot, cfg *Config, openMetrics bool) error {
 	if snap == nil {
 		return nil
 	}
-	p := &page{out: out, buf: make([]byte, 0, block+4<<10), snap: snap, rocks: rocks}
-	p.rows(byDir)
+	p := &page{out: out, buf: make([]byte, 0, block+4<<10), snap: snap, rocks: cfg.RocksDB, verified: cfg.Verified}
+	p.rows(cfg.StateDirs > 1)
 	for i := range families {
 		p.family(&families[i], openMetrics)
 	}
@@ -304,20 +354,20 @@ func (p *page) rows(byDir bool) {
 		}
 		for _, a := range d.Applications {
 			before := label("application_id", volume.Text(a.Layout.ID))
-			p.apps = append(p.apps, appRow{place{before, dir}, a})
+			p.apps = append(p.apps, appRow{place{before, dir}, a, p.snap.Judgement.Application(a)})
 			for _, t := range a.Tasks {
 				// An empty directory is a leftover, not a store of size zero.
-				if t.Verdict == store.Empty {
+				if t.Empty {
 					continue
 				}
 				task := "," + label("task_id", volume.Text(t.Layout.ID))
-				p.tasks = append(p.tasks, taskRow{place{before, dir + task}, t})
+				p.tasks = append(p.tasks, taskRow{place{before, dir + task}, t, p.snap.Judgement.Task(t)})
 				for i, s := range t.Stores {
 					// Of two stores of one name the first is exported; there is
 					// a finding.
 					twice := slices.ContainsFunc(t.Stores[:i], func(o *store.Store) bool { return o.Name == s.Name })
-					if s.Verdict != store.Empty && !twice {
-						p.stores = append(p.stores, storeRow{place{before, dir + "," + label("store", volume.Text(s.Name)) + task}, s, p.total(s)})
+					if !s.Empty && !twice {
+						p.stores = append(p.stores, storeRow{place{before, dir + "," + label("store", volume.Text(s.Name)) + task}, s, p.judged(s), p.total(s)})
 					}
 				}
 			}
@@ -387,6 +437,13 @@ func (p *page) between(l *place, name, value string) *page {
 	p.buf = append(append(append(p.buf, '{'), l.before...), ',')
 	p.buf = append(append(append(append(p.buf, name...), `="`...), value...), '"')
 	p.buf = append(append(p.buf, l.after...), '}')
+	return p
+}
+
+func (p *page) behind(l *place, name, value string) *page {
+	p.begin()
+	p.buf = append(append(append(append(p.buf, '{'), l.before...), l.after...), ',')
+	p.buf = append(append(append(append(p.buf, name...), `="`...), value...), '"', '}')
 	return p
 }
 

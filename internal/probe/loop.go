@@ -10,6 +10,7 @@ import (
 
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 )
 
 // look is one piece of work for the worker: everything, or some databases, or
@@ -35,6 +36,8 @@ type result struct {
 	added  int  // watches added: what happened before them is seen by another look
 	relook bool // a lock has changed
 
+	judgement *verify.Judgement
+
 	events *watches // the source of events, if it has changed
 	mode   Mode
 	reason string // why it polls
@@ -53,6 +56,7 @@ type loop struct {
 	next     look // what to look at next
 	ready    bool // it may be handed over: the debounce is over
 	debounce <-chan time.Time
+	confirm  <-chan time.Time // when to look whether what was concluded still holds
 	askLocks bool
 	busy     bool // the worker is at it
 
@@ -64,6 +68,10 @@ type loop struct {
 }
 
 type rate struct{ events int }
+
+// confirmAfter is how long after a picture the next one is taken that is to
+// confirm a conclusion of damage.
+const confirmAfter = 250 * time.Millisecond
 
 // maxRenew bounds how many names are gathered before simply all are meant.
 const maxRenew = 4096
@@ -102,6 +110,9 @@ func (l *loop) run(ctx context.Context) {
 			l.askLocks = true
 		case <-l.debounce:
 			l.debounce, l.ready = nil, true
+		case <-l.confirm:
+			l.confirm = nil
+			l.soon(true)
 		case out <- hand:
 			l.handed(&hand)
 		case r := <-l.results:
@@ -195,6 +206,9 @@ func (l *loop) take(r *result) {
 	}
 	if r.dirs == nil {
 		return
+	}
+	if r.judgement.Unconfirmed() && l.confirm == nil {
+		l.confirm = time.After(confirmAfter)
 	}
 	l.known = newPlaces(r.dirs)
 	l.publish(r, l.mode, len(l.muted))

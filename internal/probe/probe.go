@@ -18,6 +18,7 @@ import (
 
 	"streams-sidecar/internal/event"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -35,6 +36,7 @@ const (
 type Snapshot struct {
 	At        time.Time // when the look was finished
 	StateDirs []*store.StateDir
+	Judgement *verify.Judgement // of them
 	Mode      Mode
 	// ScanTook is how long the last full look took.
 	ScanTook time.Duration
@@ -49,7 +51,11 @@ type Snapshot struct {
 type Config struct {
 	StateDirs []string
 	Volumes   []*volume.Volume // one for each state directory
-	Events    event.Sink
+	// Question is what the judgement depends on, and More what else is known of
+	// a database; it may be nil.
+	Question verify.Question
+	More     verify.More
+	Events   event.Sink
 	// Rescan is how often everything is looked at, events or not, and Poll how
 	// often in mode Poll.
 	Rescan, Poll time.Duration
@@ -154,7 +160,7 @@ func (p *Probe) Run(ctx context.Context) error {
 
 func (p *Probe) publish(r *result, mode Mode, muted int) {
 	prev := p.snapshot.Load()
-	s := &Snapshot{At: p.cfg.Now(), StateDirs: r.dirs, Mode: mode, Muted: muted, Seq: 1}
+	s := &Snapshot{At: p.cfg.Now(), StateDirs: r.dirs, Judgement: r.judgement, Mode: mode, Muted: muted, Seq: 1}
 	if prev != nil {
 		s.Seq, s.ScanTook = prev.Seq+1, prev.ScanTook
 	}

@@ -438,7 +438,7 @@ func TestEqualsAFreshScan(t *testing.T) {
 	shape := func(s *store.StateDir) string {
 		out := ""
 		s.Stores(func(a *store.Application, tk *store.Task, st *store.Store) {
-			out += fmt.Sprintf("%s/%s/%s %v %v %v %v %v %v\n", a.Layout.ID, tk.Layout.ID, st.Name, st.Sizes, st.Families, st.Offsets, st.Closed, st.Verdict, st.Findings)
+			out += fmt.Sprintf("%s/%s/%s %v %v %v %v %v %v\n", a.Layout.ID, tk.Layout.ID, st.Name, st.Sizes, st.Families, st.Offsets, st.Closed, st.Empty, st.Findings)
 		})
 		return regexp.MustCompile("0x[0-9a-f]+").ReplaceAllString(out, "ptr") // of Entries
 	}

@@ -79,17 +79,17 @@ func summarize(s *Snapshot) summary {
 		add(d.Layout.Findings)
 		for _, a := range d.Applications {
 			out.applications++
-			add(a.Findings)
+			add(s.Judgement.Application(a).Findings)
 			if a.Running != nil && *a.Running {
 				out.running[appKey{d.Layout.Path, a.Layout.ID}] = a.Layout.HolderPID
 			}
 			for _, t := range a.Tasks {
-				add(t.Findings)
+				add(s.Judgement.Task(t).Findings)
 			}
 		}
 		d.Stores(func(a *store.Application, t *store.Task, st *store.Store) {
 			out.stores[storeKey{d.Layout.Path, a.Layout.ID, t.Layout.ID, st.Name}] = true
-			add(st.Findings)
+			add(s.Judgement.Store(st).Findings)
 		})
 	}
 	return out

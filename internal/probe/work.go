@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -14,7 +15,8 @@ type worker struct {
 	cfg     *Config
 	watches *watches
 	dirs    []*store.StateDir
-	told    bool // the loop knows the source of events
+	judged  *verify.Judgement // of them
+	told    bool              // the loop knows the source of events
 }
 
 func newWorker(p *Probe) *worker {
@@ -61,10 +63,12 @@ func (w *worker) look(l *look) (r result) {
 	default:
 		r.relook = w.locksChanged()
 	}
-	r.took = w.cfg.Now().Sub(begun)
 	if r.dirs != nil {
 		w.dirs = r.dirs
+		w.judged = verify.Judge(w.dirs, w.cfg.Question, w.cfg.More, w.judged, r.full)
+		r.judgement = w.judged
 	}
+	r.took = w.cfg.Now().Sub(begun)
 	return r
 }
 

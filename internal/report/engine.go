@@ -12,6 +12,7 @@ import (
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -104,8 +105,8 @@ func (out *Store) addOpinion(s *store.Store, opinions Opinions) {
 		return
 	}
 	out.RocksDB = o
-	// A copy: the list belongs to the picture.
-	out.Findings = append(slices.Clip(out.Findings), found...)
+	judged := verify.Judged{Verdict: verify.Verdict(out.Verdict), Findings: out.Findings}.With(found)
+	out.Verdict, out.Findings = string(judged.Verdict), judged.Findings
 }
 
 func opinion(s *store.Store, opinions Opinions) (*Opinion, []finding.Finding) {
@@ -388,7 +389,7 @@ func (d *Document) Opinions() (n OpinionCount) {
 		for j := range d.StateDirs[i].Applications {
 			for k := range d.StateDirs[i].Applications[j].Tasks {
 				for _, s := range d.StateDirs[i].Applications[j].Tasks[k].Stores {
-					if s.Verdict != string(store.Empty) {
+					if s.Verdict != string(verify.Empty) {
 						n.Of++
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/judge"
 )
 
 // answer is one that says what our readers say.
@@ -47,7 +48,7 @@ func withOpinions(t *testing.T, version, name string, err error, opinion func(*s
 			}
 		}
 	})
-	doc := report.New(dirs)
+	doc := report.New(dirs, judge.Picture(dirs))
 	doc.AddOpinions(dirs, "10.10.1", err, func(db *store.Database) (engine.Opinion, bool) {
 		o, ok := opinions[db.Path]
 		return o, ok

@@ -11,12 +11,17 @@ import (
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/statedir"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
-// Document is the whole answer of `status --output=json` and of /api/v1/state.
+// Document is the whole answer of `status --output=json`, of `verify
+// --output=json` and of /api/v1/state.
 type Document struct {
 	StateDirs []StateDir `json:"state_dirs"`
+	// Verification only where a command has verified: not in the agent, which
+	// does it all the time.
+	Verification *Verification `json:"verification,omitempty"`
 	// Engine only where RocksDB itself is asked: by the agent, and by status
 	// --with-engine.
 	Engine *Engine `json:"engine,omitempty"`
@@ -38,6 +43,7 @@ type Application struct {
 	ID        string            `json:"id"`
 	Running   *bool             `json:"running,omitempty"`
 	ProcessID string            `json:"process_id,omitempty"`
+	Verdict   string            `json:"verdict"`
 	Findings  []finding.Finding `json:"findings"`
 	Tasks     []Task            `json:"tasks"`
 }
@@ -46,7 +52,7 @@ type Application struct {
 type Task struct {
 	ID         string            `json:"id"`
 	Era        string            `json:"era,omitempty"`
-	Verdict    string            `json:"verdict,omitempty"`
+	Verdict    string            `json:"verdict"`
 	Findings   []finding.Finding `json:"findings"`
 	Checkpoint Checkpoint        `json:"checkpoint"`
 	Stores     []Store           `json:"stores"`
@@ -72,7 +78,7 @@ type CheckpointEntry struct {
 type Store struct {
 	Name      string            `json:"name"`
 	Kind      string            `json:"kind,omitempty"`
-	Verdict   string            `json:"verdict,omitempty"`
+	Verdict   string            `json:"verdict"`
 	InUse     *bool             `json:"in_use,omitempty"`
 	SizeBytes *int64            `json:"size_bytes,omitempty"`
 	Segments  *int              `json:"segments,omitempty"`
@@ -82,6 +88,7 @@ type Store struct {
 	Offsets   []Offset          `json:"offsets"`
 	Closed    string            `json:"closed,omitempty"`
 	WAL       WAL               `json:"wal"`
+	Checks    []StoreCheck      `json:"checks"`
 	RocksDB   *Opinion          `json:"rocksdb,omitempty"` // only where RocksDB itself was asked
 	Findings  []finding.Finding `json:"findings"`
 }
@@ -116,16 +123,16 @@ type WAL struct {
 	SizeBytes *int64 `json:"size_bytes,omitempty"`
 }
 
-// New gives the document of some state directories.
-func New(dirs []*store.StateDir) Document {
+// New gives the document of some state directories and the judgement of them.
+func New(dirs []*store.StateDir, j *verify.Judgement) Document {
 	d := Document{StateDirs: make([]StateDir, 0, len(dirs))}
 	for _, s := range dirs {
-		d.StateDirs = append(d.StateDirs, stateDir(s))
+		d.StateDirs = append(d.StateDirs, stateDir(s, j))
 	}
 	return d
 }
 
-func stateDir(s *store.StateDir) StateDir {
+func stateDir(s *store.StateDir, j *verify.Judgement) StateDir {
 	out := StateDir{
 		Path:         volume.Text(s.Layout.Path),
 		Findings:     findings(s.Layout.Findings),
@@ -135,15 +142,17 @@ func stateDir(s *store.StateDir) StateDir {
 		out.FileSystem, out.FreeBytes, out.SizeBytes = u.Type, &u.Free, &u.Size
 	}
 	for _, a := range s.Applications {
+		judged := j.Application(a)
 		app := Application{
 			ID:        volume.Text(a.Layout.ID),
 			Running:   a.Running,
 			ProcessID: volume.Text(a.Layout.ProcessID),
-			Findings:  findings(a.Findings),
+			Verdict:   string(judged.Verdict),
+			Findings:  findings(judged.Findings),
 			Tasks:     make([]Task, 0, len(a.Tasks)),
 		}
 		for _, t := range a.Tasks {
-			app.Tasks = append(app.Tasks, NewTask(t))
+			app.Tasks = append(app.Tasks, NewTask(t, j))
 		}
 		out.Applications = append(out.Applications, app)
 	}
@@ -151,17 +160,18 @@ func stateDir(s *store.StateDir) StateDir {
 }
 
 // NewTask gives the form of one task.
-func NewTask(t *store.Task) Task {
+func NewTask(t *store.Task, j *verify.Judgement) Task {
+	judged := j.Task(t)
 	out := Task{
 		ID:         volume.Text(t.Layout.ID),
 		Era:        string(t.Era),
-		Verdict:    string(t.Verdict),
-		Findings:   findings(t.Findings),
+		Verdict:    string(judged.Verdict),
+		Findings:   findings(judged.Findings),
 		Checkpoint: checkpoint(t.Layout),
 		Stores:     make([]Store, 0, len(t.Stores)),
 	}
 	for _, s := range t.Stores {
-		out.Stores = append(out.Stores, NewStore(s))
+		out.Stores = append(out.Stores, NewStore(s, j.Store(s)))
 	}
 	return out
 }
@@ -179,18 +189,19 @@ func checkpoint(t *statedir.Task) Checkpoint {
 }
 
 // NewStore gives the form of one store.
-func NewStore(s *store.Store) Store {
+func NewStore(s *store.Store, judged verify.Judged) Store {
 	out := Store{
 		Name:     volume.Text(s.Name),
 		Kind:     string(s.Kind),
 		Era:      string(s.Era),
-		Verdict:  string(s.Verdict),
+		Verdict:  string(judged.Verdict),
 		InUse:    s.InUse,
 		Status:   string(s.Status),
 		Closed:   string(s.Closed),
 		Families: make([]Family, 0, len(s.Families)),
 		Offsets:  make([]Offset, 0, len(s.Offsets)),
-		Findings: findings(s.Findings),
+		Checks:   []StoreCheck{},
+		Findings: findings(judged.Findings),
 	}
 	if s.Listed {
 		total := s.Sizes.Total()
@@ -226,34 +237,45 @@ func findings(fs []finding.Finding) []finding.Finding {
 	return fs
 }
 
-// Exit codes of status and inspect.
+// Exit codes of verify, status and inspect. Where several apply, damage goes
+// first, then what could not be judged.
 const (
 	ExitNothing    = 0 // nothing found
-	ExitFinding    = 1 // at least one finding above info
-	ExitUnreadable = 3 // something that was asked for could not be read
+	ExitFinding    = 1 // warnings only
+	ExitDamage     = 2 // damage
+	ExitUnreadable = 3 // something that was asked for could not be judged
 )
 
-// ExitCode is that of status for this document.
+// ExitCode is that of verify and status for this document.
 func (d *Document) ExitCode() int {
-	code := ExitNothing
-	if d.unasked() {
-		code = ExitUnreadable
+	worst := finding.Info
+	if d.unasked() || d.Verification != nil && !d.Verification.Complete {
+		worst = finding.Unreadable
 	}
-	d.each(func(_ string, f *finding.Finding) { code = max(code, exitOf(f.Severity)) })
-	return code
+	d.each(func(_ string, f *finding.Finding) { worst = worseOf(worst, f.Severity) })
+	return exitOf(worst)
 }
 
 // ExitOf is the exit code for a list of findings.
 func ExitOf(fs []finding.Finding) int {
-	code := ExitNothing
+	worst := finding.Info
 	for i := range fs {
-		code = max(code, exitOf(fs[i].Severity))
+		worst = worseOf(worst, fs[i].Severity)
 	}
-	return code
+	return exitOf(worst)
+}
+
+func worseOf(a, b finding.Severity) finding.Severity {
+	if a.Rank() < b.Rank() {
+		return b
+	}
+	return a
 }
 
 func exitOf(s finding.Severity) int {
 	switch s {
+	case finding.Damage:
+		return ExitDamage
 	case finding.Unreadable:
 		return ExitUnreadable
 	case finding.Warning:

@@ -16,10 +16,11 @@ import (
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
+	"streams-sidecar/test/judge"
 )
 
 func document(dir string) report.Document {
-	return report.New([]*store.StateDir{store.Scan(volume.New(volume.OS()), dir, nil)})
+	return verified(store.Scan(volume.New(volume.OS()), dir, nil))
 }
 
 func schema(t *testing.T, name string) *jsonschema.Schema {
@@ -56,10 +57,10 @@ func TestSchema(t *testing.T) {
 	alone, stores := schema(t, "store.schema.json"), 0
 	for _, n := range fixture.Names() {
 		d := store.Scan(volume.New(volume.OS()), fixture.Unpack(t, n.Version, n.Case), nil)
-		validate(t, n.String(), s, report.New([]*store.StateDir{d}))
+		validate(t, n.String(), s, verified(d))
 		d.Stores(func(a *store.Application, task *store.Task, st *store.Store) {
 			stores++
-			validate(t, n.String(), alone, report.NewStoreDetail(time.Unix(0, 0), d, a, task, st))
+			validate(t, n.String(), alone, report.NewStoreDetail(time.Unix(0, 0), d, a, task, st, judge.Picture([]*store.StateDir{d}).Store(st)))
 		})
 	}
 	if stores < 100 {
@@ -124,4 +125,9 @@ func TestBytes(t *testing.T) {
 			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
 		}
 	}
+}
+
+func verified(d *store.StateDir) report.Document {
+	dirs := []*store.StateDir{d}
+	return report.New(dirs, judge.Picture(dirs))
 }

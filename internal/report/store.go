@@ -6,6 +6,7 @@ import (
 	"streams-sidecar/internal/engine"
 	"streams-sidecar/internal/rocksfile/manifest"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 )
 
@@ -22,10 +23,10 @@ type StoreDetail struct {
 }
 
 // NewStoreDetail gives the form of one store of an application's task.
-func NewStoreDetail(asOf time.Time, d *store.StateDir, a *store.Application, t *store.Task, s *store.Store) StoreDetail {
+func NewStoreDetail(asOf time.Time, d *store.StateDir, a *store.Application, t *store.Task, s *store.Store, judged verify.Judged) StoreDetail {
 	return StoreDetail{
 		AsOf: asOf.UTC(), StateDir: volume.Text(d.Layout.Path), Application: volume.Text(a.Layout.ID), Running: a.Running,
-		Task: volume.Text(t.Layout.ID), Path: volume.Text(s.Layout.Path), Store: NewStore(s), Databases: NewDatabases(s),
+		Task: volume.Text(t.Layout.ID), Path: volume.Text(s.Layout.Path), Store: NewStore(s, judged), Databases: NewDatabases(s),
 	}
 }
 

@@ -26,6 +26,7 @@ func (d *Document) WriteText(w io.Writer) error {
 	}
 	p.engine(d)
 	p.findings(d)
+	p.verification(d.Verification)
 	return p.err
 }
 
@@ -58,7 +59,7 @@ func (p *printer) stateDir(s *StateDir) {
 // nothing says why there is no application to show.
 func nothing(fs []finding.Finding) string {
 	for i := range fs {
-		if fs[i].Severity == finding.Unreadable {
+		if !fs[i].Severity.Judgeable() {
 			return "could not be read: see below"
 		}
 	}
@@ -94,7 +95,7 @@ func (a *Application) Rows() []Row {
 	for i := range a.Tasks {
 		t := &a.Tasks[i]
 		if len(t.Stores) == 0 {
-			rows = append(rows, Row{t, nil, []string{t.ID, "-", "-", "-", "-", "-", "-", "-", dash(t.Verdict)}})
+			rows = append(rows, Row{t, nil, []string{t.ID, "-", "-", "-", "-", "-", "-", "-", t.Verdict}})
 		}
 		for j := range t.Stores {
 			rows = append(rows, Row{t, &t.Stores[j], cells(t.ID, &t.Stores[j])})
@@ -117,19 +118,7 @@ func cells(task string, s *Store) []string {
 		size = Bytes(*s.SizeBytes)
 	}
 	return []string{task, s.Name, dash(s.Kind), size, tables, Lock(s.InUse), offsetCell(s.Offsets),
-		dash(s.Closed), verdictCell(s)}
-}
-
-// verdictCell points to the findings of a store that has no verdict.
-func verdictCell(s *Store) string {
-	if s.Verdict == "" {
-		for i := range s.Findings {
-			if s.Findings[i].Severity == finding.Warning {
-				return "see below"
-			}
-		}
-	}
-	return dash(s.Verdict)
+		dash(s.Closed), s.Verdict}
 }
 
 func offsetCell(os []Offset) string {
@@ -259,7 +248,7 @@ func (d *Document) Groups() []Group {
 		}
 		out[i].Places = append(out[i].Places, Place{where, f})
 	})
-	slices.SortStableFunc(out, func(a, b Group) int { return rank(b.Severity) - rank(a.Severity) })
+	slices.SortStableFunc(out, func(a, b Group) int { return b.Severity.Rank() - a.Severity.Rank() })
 	return out
 }
 
@@ -281,17 +270,6 @@ func (p *printer) findings(d *Document) {
 			}
 			writeEvidence(p, x.Where, x.Finding)
 		}
-	}
-}
-
-func rank(s finding.Severity) int {
-	switch s {
-	case finding.Unreadable:
-		return 2
-	case finding.Warning:
-		return 1
-	default:
-		return 0
 	}
 }
 

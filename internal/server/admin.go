@@ -26,9 +26,9 @@ const (
 )
 
 // Admin is the listener for people and tools. c is nil if RocksDB itself is not
-// asked.
-func Admin(p Prober, g Stater, c Consultant) http.Handler {
-	a := &admin{prober: p, gate: g, rocks: c, asking: make(chan struct{}, 1)}
+// asked; checks gives when the tables were last verified.
+func Admin(p Prober, g Stater, c Consultant, checks report.Checks) http.Handler {
+	a := &admin{prober: p, gate: g, rocks: c, checks: checks, asking: make(chan struct{}, 1)}
 	r := chi.NewRouter()
 	r.Use(atMost(maxRequests, turnTimeout, func(w http.ResponseWriter, req *http.Request) {
 		fail(w, req, http.StatusServiceUnavailable, "too many requests at the same time")
@@ -80,6 +80,7 @@ type admin struct {
 	prober Prober
 	gate   Stater
 	rocks  Consultant
+	checks report.Checks
 	asking chan struct{} // lets one request at a time wait for RocksDB
 	// The forms of the whole picture.
 	json, text, html rendered
@@ -180,7 +181,7 @@ func (a *admin) storeJSON(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a.making.Lock()
-	body, err := json.Marshal(found.detail(snap, opinions))
+	body, err := json.Marshal(found.detail(snap, opinions, a.checks))
 	a.making.Unlock()
 	if err != nil {
 		fail(w, req, http.StatusInternalServerError, err.Error())
@@ -212,7 +213,7 @@ func (a *admin) storePage(w http.ResponseWriter, req *http.Request) {
 		a.making.Lock()
 		defer a.making.Unlock()
 		if p == nil {
-			data = newStorePage(found.detail(snap, opinions), req.URL, a.rocks != nil)
+			data = newStorePage(found.detail(snap, opinions, a.checks), req.URL, a.rocks != nil)
 		}
 		return execute(page, data)
 	}()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/report"
@@ -20,8 +21,9 @@ type found struct {
 	store *store.Store
 }
 
-func (f *found) detail(snap *probe.Snapshot, opinions report.Opinions) report.StoreDetail {
-	d := report.NewStoreDetail(snap.At, f.dir, f.app, f.task, f.store)
+func (f *found) detail(snap *probe.Snapshot, opinions report.Opinions, checks report.Checks) report.StoreDetail {
+	d := report.NewStoreDetail(snap.At, f.dir, f.app, f.task, f.store, snap.Judgement.Store(f.store))
+	d.Store.AddChecks(f.store, time.Now(), checks)
 	if opinions != nil {
 		d.AddOpinions(f.store, opinions)
 	}

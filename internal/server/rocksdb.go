@@ -33,9 +33,11 @@ const (
 	statsDatabases = 32
 )
 
-// document is the whole picture, with what RocksDB itself says of it.
+// document is the whole picture, with what was verified of it and what RocksDB
+// itself says of it.
 func (a *admin) document(snap *probe.Snapshot) report.Document {
-	doc := report.New(snap.StateDirs)
+	doc := report.New(snap.StateDirs, snap.Judgement)
+	doc.AddChecks(snap.StateDirs, time.Now(), a.checks)
 	if a.rocks == nil {
 		return doc
 	}

@@ -76,7 +76,7 @@ func well() *rocks { return &rocks{state: consult.State{Asked: true, Version: "1
 func TestRocksDBOfTheAPI(t *testing.T) {
 	t.Parallel()
 	p := look(fixture.Unpack(t, "4.4.0", "closed-clean"))
-	h := server.Admin(p, noGate(), well())
+	h := server.Admin(p, noGate(), well(), nil)
 	resp := get(h, "/api/v1/state")
 	conforms(t, "state.schema.json", resp.Body.Bytes())
 	doc := unmarshal[report.Document](t, resp)
@@ -112,14 +112,14 @@ func TestRocksDBOfTheAPI(t *testing.T) {
 		}
 	}
 	// Not asked at all, and not yet.
-	bare := server.Admin(p, noGate(), nil)
+	bare := server.Admin(p, noGate(), nil, nil)
 	if d := unmarshal[report.Document](t, get(bare, "/api/v1/state")); d.Engine != nil {
 		t.Errorf("not asked: %+v", d.Engine)
 	}
 	if resp := get(bare, kv+"?stats=1"); resp.Code != http.StatusNotFound || !strings.Contains(body(resp), "engine-interval") {
 		t.Errorf("not asked: %d %s", resp.Code, body(resp))
 	}
-	if d := unmarshal[report.Document](t, get(server.Admin(p, noGate(), &rocks{}), "/api/v1/state")); d.Engine != nil {
+	if d := unmarshal[report.Document](t, get(server.Admin(p, noGate(), &rocks{}, nil), "/api/v1/state")); d.Engine != nil {
 		t.Errorf("not yet asked: %+v", d.Engine)
 	}
 }
@@ -130,7 +130,7 @@ func TestRocksDBTrouble(t *testing.T) {
 	t.Parallel()
 	p := look(fixture.Unpack(t, "4.4.0", "closed-clean"))
 	gone := &engine.Error{Kind: engine.Broken, Path: "/opt/sidecar-engine", Detail: "no <librocksdb.so>"}
-	h := server.Admin(p, noGate(), &rocks{state: consult.State{Asked: true, Err: gone}, fail: &engine.Error{Kind: engine.Hung, Times: 2, Detail: "after 5s"}})
+	h := server.Admin(p, noGate(), &rocks{state: consult.State{Asked: true, Err: gone}, fail: &engine.Error{Kind: engine.Hung, Times: 2, Detail: "after 5s"}}, nil)
 	resp := get(h, "/api/v1/state")
 	conforms(t, "state.schema.json", resp.Body.Bytes())
 	doc := unmarshal[report.Document](t, resp)
@@ -145,7 +145,7 @@ func TestRocksDBTrouble(t *testing.T) {
 		}
 	}
 	// The findings are of this answer, not of the picture.
-	bare := unmarshal[report.Document](t, get(server.Admin(p, noGate(), nil), "/api/v1/state"))
+	bare := unmarshal[report.Document](t, get(server.Admin(p, noGate(), nil, nil), "/api/v1/state"))
 	if n := len(bare.StateDirs[0].Applications[0].Tasks[0].Stores[0].Findings); n != 0 {
 		t.Errorf("the picture has %d findings", n)
 	}
@@ -166,7 +166,7 @@ func TestRocksDBTrouble(t *testing.T) {
 // TestRocksDBOnThePages: plainly that of a reader, and escaped.
 func TestRocksDBOnThePages(t *testing.T) {
 	t.Parallel()
-	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), well())
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), well(), nil)
 	if page := body(get(h, "/")); !strings.Contains(page, "RocksDB 10.10.1, a reader of its own beside the application, has given an opinion of 9 of 9 stores; it differs") {
 		t.Errorf("status page:\n%s", page)
 	}
@@ -193,7 +193,7 @@ func TestOneWaitsForRocksDB(t *testing.T) {
 	t.Parallel()
 	r := well()
 	r.waiting, r.came = make(chan struct{}), make(chan struct{})
-	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), r)
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), r, nil)
 	first := make(chan int)
 	go func() { first <- get(h, "/api/v1/stores/alos440/1_0/kv?stats=1").Code }()
 	<-r.came
@@ -219,7 +219,7 @@ func TestStatisticsShowWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := well()
 	r.refuses = true
-	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), r)
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), r, nil)
 	resp := get(h, "/api/v1/stores/alos440/1_0/kv?stats=1")
 	conforms(t, "store.schema.json", resp.Body.Bytes())
 	d := unmarshal[report.StoreDetail](t, resp)
@@ -246,7 +246,7 @@ func TestStatisticsOfManySegments(t *testing.T) {
 		}
 	}
 	r := well()
-	d := unmarshal[report.StoreDetail](t, get(server.Admin(look(dir), noGate(), r), "/api/v1/stores/alos440/1_0/win?stats=1"))
+	d := unmarshal[report.StoreDetail](t, get(server.Admin(look(dir), noGate(), r, nil), "/api/v1/stores/alos440/1_0/win?stats=1"))
 	if len(d.Databases) != 50+len(segments) || r.asked != 32 {
 		t.Fatalf("%d segments, %d asked for statistics", len(d.Databases), r.asked)
 	}

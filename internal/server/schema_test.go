@@ -95,7 +95,7 @@ func newGateRig(t *testing.T, version, name string, cfg shutdown.Config) *gateRi
 	cfg.Snapshot = p.Snapshot
 	r.gate = shutdown.NewGate(cfg)
 	r.gate.Follow()
-	r.hook, r.admin = server.Hook(p, r.gate), server.Admin(p, r.gate, nil)
+	r.hook, r.admin = server.Hook(p, r.gate), server.Admin(p, r.gate, nil, nil)
 	return r
 }
 
@@ -230,8 +230,8 @@ func TestSchemaOfOtherShutdowns(t *testing.T) {
 	if ans := unmarshal[shutdown.Answer](t, resp); ans.Outcome != shutdown.NotRunning {
 		t.Errorf("%+v", ans)
 	}
-	conforms(t, apiSchema, get(server.Admin(p, g, nil), "/api/v1/shutdown").Body.Bytes())
-	conforms(t, apiSchema, get(server.Admin(&prober{}, noGate(), nil), "/api/v1/shutdown").Body.Bytes())
+	conforms(t, apiSchema, get(server.Admin(p, g, nil, nil), "/api/v1/shutdown").Body.Bytes())
+	conforms(t, apiSchema, get(server.Admin(&prober{}, noGate(), nil, nil), "/api/v1/shutdown").Body.Bytes())
 }
 
 // told is a gate with a state of the test's own.
@@ -255,7 +255,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 		Phase: shutdown.PhaseDraining, Trigger: shutdown.TriggerSignal, Budget: time.Minute,
 		Progress: &shutdown.Progress{Begun: now, Stores: 3, Flushed: 2, Closed: 1, SSTBytesWritten: 1, Remaining: time.Second, Restoring: true},
 		Last:     []shutdown.LastShutdown{{Shutdown: end}}, Dead: []shutdown.AppRef{{Application: "a"}}, JournalError: "x", Waited: time.Second, Any: true,
-	}}, nil), "/api/v1/shutdown").Body.Bytes()
+	}}, nil, nil), "/api/v1/shutdown").Body.Bytes()
 	last := encode(t, map[string]any{"version": 1, "applications": []shutdown.Shutdown{end}})
 	answer := encode(t, shutdown.Answer{
 		Outcome: shutdown.Stalled, WaitedSeconds: 1, Trigger: shutdown.TriggerHTTP, Triggered: true, Attempts: 2, TriggerError: "x", Applications: 1,

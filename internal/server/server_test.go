@@ -25,6 +25,7 @@ import (
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
+	"streams-sidecar/test/judge"
 )
 
 func TestMain(m *testing.M) { holder.Main(m) }
@@ -47,6 +48,7 @@ func look(dirs ...string) *prober {
 	for _, d := range dirs {
 		s.StateDirs = append(s.StateDirs, store.Scan(volume.New(volume.OS()), d, nil))
 	}
+	s.Judgement = judge.Picture(s.StateDirs)
 	p.snap.Store(s)
 	return p
 }
@@ -94,7 +96,7 @@ type errorAnswer struct {
 func TestStoreOfTheAPI(t *testing.T) {
 	t.Parallel()
 	p := look(fixture.Unpack(t, "3.9.1", "closed-clean"), fixture.Unpack(t, "4.4.0", "closed-clean"))
-	h := server.Admin(p, noGate(), nil)
+	h := server.Admin(p, noGate(), nil, nil)
 	n := 0
 	for _, sd := range unmarshal[report.Document](t, get(h, "/api/v1/state")).StateDirs {
 		for _, a := range sd.Applications {
@@ -161,7 +163,7 @@ func TestStoreOfNamedTopology(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "alos391", "1_0"), filepath.Join(top, "0_0")); err != nil {
 		t.Fatal(err)
 	}
-	h := server.Admin(look(dir), noGate(), nil)
+	h := server.Admin(look(dir), noGate(), nil, nil)
 	for _, tree := range []string{"/api/v1/stores/", "/stores/"} {
 		for _, task := range []string{"__payments__/0_0", "__payments__%2F0_0", "%5F_payments__%2f0_0"} {
 			resp := get(h, tree+"alos391/"+task+"/kv")
@@ -213,7 +215,7 @@ func TestStoreWithATwin(t *testing.T) {
 	if err := os.CopyFS(left, os.DirFS(filepath.Join(one, "alos391", "1_0", "rocksdb", "kv"))); err != nil {
 		t.Fatal(err)
 	}
-	h := server.Admin(look(one, two), noGate(), nil)
+	h := server.Admin(look(one, two), noGate(), nil, nil)
 	const task = "/api/v1/stores/alos391/1_0/"
 	resp := get(h, task+"kv")
 	got := unmarshal[errorAnswer](t, resp)
@@ -249,7 +251,7 @@ func TestStoreWithATwin(t *testing.T) {
 // TestErrors: what is not there, in the form of who asks.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	h := server.Admin(look(fixture.Unpack(t, "3.9.1", "closed-clean")), noGate(), nil)
+	h := server.Admin(look(fixture.Unpack(t, "3.9.1", "closed-clean")), noGate(), nil, nil)
 	const stores = "/api/v1/stores/"
 	for target, says := range map[string]string{
 		stores + "nobody/1_0/kv":                       "no application nobody",
@@ -284,7 +286,7 @@ func TestErrors(t *testing.T) {
 // TestBeforeTheFirstPicture: nothing is made up.
 func TestBeforeTheFirstPicture(t *testing.T) {
 	t.Parallel()
-	admin := server.Admin(&prober{}, noGate(), nil)
+	admin := server.Admin(&prober{}, noGate(), nil, nil)
 	for _, target := range []string{"/api/v1/state", "/api/v1/stores/a/0_0/s"} {
 		resp := get(admin, target)
 		if got := unmarshal[errorAnswer](t, resp); resp.Code != 503 || !strings.Contains(got.Error, "first look") {
@@ -316,11 +318,11 @@ func TestBeforeTheFirstPicture(t *testing.T) {
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "corrupt-alos-current-empty")
-	h := server.Admin(look(dir, fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil)
+	h := server.Admin(look(dir, fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil, nil)
 	resp := get(h, "/", "Accept", "text/html,application/xhtml+xml,text/plain;q=0.8")
 	page := body(resp)
 	for _, want := range []string{"2026-01-02 03:04:05 UTC", "inotify", "12ms", dir, "% used", "not running", "gtab", "timestamped",
-		"current-malformed", "What to do:", `content="5"`, `name="viewport"`, `href="/api/v1/state"`} {
+		"current-empty", "What to do:", `content="5"`, `name="viewport"`, `href="/api/v1/state"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
@@ -352,7 +354,7 @@ func TestStatusPage(t *testing.T) {
 // TestStorePage: families, levels, tables, offsets, MANIFEST.
 func TestStorePage(t *testing.T) {
 	t.Parallel()
-	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil)
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil, nil)
 	page := body(get(h, "/stores/alos440/1_0/kv"))
 	for _, want := range []string{"keyValueWithTimestamp", "alos440-kv-changelog", "1135", "last-applied", "MANIFEST-000005", "000011.sst",
 		"259", "RocksDB 10.1.3", "clean", "offsets-cf", "timestamped", "1 file, 0 B"} {
@@ -378,12 +380,12 @@ func TestHostileNames(t *testing.T) {
 		writeFile(t, filepath.Join(s, "CURRENT"), name) // evidence of a finding
 	}
 	// With a second directory, every link has a state_dir.
-	for _, h := range []http.Handler{server.Admin(look(dir), noGate(), nil), server.Admin(look(dir, t.TempDir()), noGate(), nil)} {
+	for _, h := range []http.Handler{server.Admin(look(dir), noGate(), nil, nil), server.Admin(look(dir, t.TempDir()), noGate(), nil, nil)} {
 		if got := crawl(t, h); got != len(names) {
 			t.Errorf("the page links to %d stores, want %d", got, len(names))
 		}
 	}
-	h := server.Admin(look(dir), noGate(), nil)
+	h := server.Admin(look(dir), noGate(), nil, nil)
 	texts := []string{body(get(h, "/"))}
 	for _, name := range names {
 		if text := volume.Text(name); !strings.Contains(html.UnescapeString(texts[0]), ">"+text+"</a>") {
@@ -394,7 +396,7 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%s: %+v", api, d)
 		}
 		page := body(get(h, strings.TrimPrefix(api, "/api/v1")))
-		if !strings.Contains(page, "current-malformed") {
+		if !strings.Contains(page, "current-no-newline") {
 			t.Errorf("%q: no finding in\n%s", name, page)
 		}
 		texts = append(texts, page)
@@ -414,7 +416,7 @@ func TestStateIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
 	p := look(dir)
-	h := server.Admin(p, noGate(), nil)
+	h := server.Admin(p, noGate(), nil, nil)
 	var wg sync.WaitGroup
 	bodies := make([]string, 32)
 	for i := range bodies {

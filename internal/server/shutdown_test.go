@@ -140,7 +140,7 @@ func TestShutdownOnTheStatusPage(t *testing.T) {
 	t.Parallel()
 	p := look(t.TempDir())
 	at, took := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 12.34
-	text := func(s shutdown.State) string { return body(get(server.Admin(p, stater(s), nil), "/")) }
+	text := func(s shutdown.State) string { return body(get(server.Admin(p, stater(s), nil, nil), "/")) }
 	has := func(page string, parts ...string) {
 		t.Helper()
 		for _, part := range parts {

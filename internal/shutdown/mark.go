@@ -217,7 +217,7 @@ func (m *mark) watch(a *store.Application) {
 	}
 	for _, t := range a.Tasks {
 		for _, s := range t.Stores {
-			if s.Verdict != store.Empty {
+			if !s.Empty {
 				m.opened[nameOf(t, s)] = &openings{manifests: manifests(s)}
 			}
 		}

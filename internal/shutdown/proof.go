@@ -78,13 +78,13 @@ func (m *mark) proveTask(id string, t *store.Task, s surroundings) []Evidence {
 			e = e.missing(Unreadable, unlisted(t.Layout.Findings))
 		case st == nil:
 			e = e.missing(StoreGone, "")
-		case st.Verdict == store.Unreadable || !st.Listed:
+		case !st.Sound || !st.Listed:
 			e = e.missing(unreadableReason(st))
 		case st.InUse == nil || *st.InUse:
 			e = e.missing(LockHeld, "")
 		case len(st.Databases) == 0:
 			e.Clean, e.Closed = true, true // every segment has expired
-		case st.Verdict == store.Empty:
+		case st.Empty:
 			e = e.missing(StoreGone, "the directory is empty")
 		case !wholeManifests(st):
 			e = e.missing(ManifestUnparseable, "")
@@ -124,7 +124,8 @@ func unlisted(fs []finding.Finding) string {
 func unreadableReason(st *store.Store) (Reason, string) {
 	for _, f := range st.Findings {
 		switch f.Code {
-		case finding.ManifestUnparseable, finding.ManifestTailPartial, finding.ManifestMissing, finding.CurrentMissing, finding.CurrentMalformed:
+		case finding.ManifestUnparseable, finding.ManifestEmpty, finding.ManifestTailPartial, finding.ManifestTailCut, finding.ManifestMissing,
+			finding.CurrentMissing, finding.CurrentEmpty, finding.CurrentNoNewline, finding.CurrentMalformed:
 			return ManifestUnparseable, string(f.Code)
 		}
 		if f.Severity != finding.Info {

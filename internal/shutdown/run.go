@@ -531,7 +531,7 @@ func proveUntouched(a *store.Application, before *Shutdown) []Evidence {
 		for _, s := range t.Stores {
 			e := Evidence{Task: volume.Text(t.Layout.ID), Store: volume.Text(s.Name)}
 			switch {
-			case s.Verdict == store.Empty || s.Closed == store.Clean:
+			case s.Empty || s.Closed == store.Clean:
 				e.Clean, e.Closed = true, true
 			default:
 				e = e.missing(NotProvableHere, "it was not opened in this run, and nothing is known of the end before")

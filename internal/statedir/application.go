@@ -42,7 +42,7 @@ func (s *scanner) application(p *place) *appNode {
 	l, err := volume.Do(s.v, path, func(fs volume.FS) (look, error) {
 		l := look{listing: list(fs, path, func(name string, kind volume.Kind) bool {
 			return mayBeDirectory(kind) || name == lockName || name == processName ||
-				name == globalName || IsTaskName(name)
+				name == GlobalName || IsTaskName(name)
 		})}
 		for i := range l.entries {
 			switch e := &l.entries[i]; e.Name {
@@ -102,7 +102,7 @@ func (s *scanner) isApplication(p *place, entries []volume.Info) bool {
 	for i := range entries {
 		e := &entries[i]
 		_, topology := topologyOf(e.Name)
-		if !topology && e.Name != globalName && !IsTaskName(e.Name) {
+		if !topology && e.Name != GlobalName && !IsTaskName(e.Name) {
 			continue
 		}
 		in, ok := s.enter(p, e, &ignored)
@@ -114,7 +114,7 @@ func (s *scanner) isApplication(p *place, entries []volume.Info) bool {
 			}) {
 				return true
 			}
-		case e.Name == globalName:
+		case e.Name == GlobalName:
 			if s.holdsStore(in) {
 				return true
 			}

@@ -49,6 +49,22 @@ type ParseError struct {
 	Offset   int64 // of the offending part, bytes from the start of the file
 	Expected string
 	Found    string
+	// WrongCount says that every line can be parsed and their number is not
+	// what the second one promises.
+	WrongCount bool
+}
+
+// CheckpointCode is the code of the finding for a .checkpoint of size bytes that
+// cannot be parsed.
+func (e *ParseError) CheckpointCode(size int64) finding.Code {
+	switch {
+	case size == 0:
+		return finding.CheckpointEmpty
+	case e.WrongCount:
+		return finding.CheckpointWrongCount
+	default:
+		return finding.CheckpointMalformed
+	}
 }
 
 func (e *ParseError) Error() string {
@@ -94,7 +110,7 @@ func ParseCheckpoint(data []byte) ([]Offset, error) {
 		if dropped > 0 {
 			found = fmt.Sprintf("%d, and %d with a negative offset", len(entries), dropped)
 		}
-		return nil, &ParseError{Line: 2, Offset: int64(countAt), Expected: fmt.Sprintf("%d entries", count), Found: found}
+		return nil, &ParseError{Line: 2, Offset: int64(countAt), Expected: fmt.Sprintf("%d entries", count), Found: found, WrongCount: true}
 	}
 	return entries, nil
 }
@@ -139,7 +155,7 @@ func (p *parser) maxEntries() int {
 // header reads one of the first two lines.
 func (p *parser) header(expected string, accept func(int64) bool) error {
 	if !p.advance() {
-		return &ParseError{p.number, int64(p.at), expected, "the end of the file"}
+		return &ParseError{Line: p.number, Offset: int64(p.at), Expected: expected, Found: "the end of the file"}
 	}
 	n, ok := javaInt(p.line, 32)
 	if !ok || !accept(n) {
@@ -189,7 +205,7 @@ func (p *parser) failure(part string, begin int, expected string) error {
 	if len(part) > longest {
 		found += fmt.Sprintf("… (%d bytes)", len(part))
 	}
-	return &ParseError{p.number, int64(p.at + begin), expected, found}
+	return &ParseError{Line: p.number, Offset: int64(p.at + begin), Expected: expected, Found: found}
 }
 
 // javaInt is Integer.parseInt and Long.parseLong.
@@ -321,6 +337,9 @@ func (f *offsetsFile) problem(code finding.Code) (finding.Finding, bool) {
 	}
 	path := join(f.dir, f.name)
 	if f.broken != nil {
+		if code == finding.CheckpointMalformed {
+			code = f.broken.CheckpointCode(f.stamp.size)
+		}
 		return finding.New(code, path, finding.At(f.broken.Offset),
 			finding.Expected("line %d: %s", f.broken.Line, f.broken.Expected),
 			finding.Found("%s", f.broken.Found)), true

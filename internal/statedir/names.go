@@ -14,7 +14,6 @@ const (
 	lockName       = ".lock"
 	processName    = "kafka-streams-process-metadata"
 	checkpointName = ".checkpoint"
-	globalName     = "global"
 	rocksdbName    = "rocksdb"
 
 	// storeCheckpointPrefix begins the checkpoint of a custom store that does
@@ -29,6 +28,9 @@ const (
 	// root may read.
 	lostFoundName = "lost+found"
 )
+
+// GlobalName is the directory, and the id, of the task of the global stores.
+const GlobalName = "global"
 
 // IsTaskName says that a name is that of a task: Streams' own full match of \d+_\d+.
 func IsTaskName(name string) bool {

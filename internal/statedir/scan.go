@@ -229,7 +229,7 @@ func (a *lockAnswer) held() *bool {
 // settleFindings puts the worst first, and bounds how many there are.
 func settleFindings(fs *[]finding.Finding, path string) {
 	slices.SortStableFunc(*fs, func(a, b finding.Finding) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)),
+		return cmp.Or(cmp.Compare(b.Severity.Rank(), a.Severity.Rank()),
 			strings.Compare(a.File, b.File), strings.Compare(string(a.Code), string(b.Code)))
 	})
 	if more := len(*fs) - maxFindings; more > 0 {
@@ -237,8 +237,4 @@ func settleFindings(fs *[]finding.Finding, path string) {
 		*fs = append(slices.Clone((*fs)[:maxFindings]),
 			finding.New(code, path, finding.Found("%d more findings of this and other kinds", more)))
 	}
-}
-
-func rank(s finding.Severity) int {
-	return slices.Index([]finding.Severity{finding.Unreadable, finding.Warning, finding.Info}, s)
 }

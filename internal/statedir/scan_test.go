@@ -326,7 +326,7 @@ func TestLayout(t *testing.T) {
 				    store kv
 				      ! position-malformed /app/0_0/kv.position @9 expected line 3: an offset found "x"
 				    ! checkpoint-malformed /app/0_0/.checkpoint @0 expected line 1: format version 0 found "hello"
-				    ! checkpoint-malformed /app/0_0/.checkpoint_custom @0 expected line 1: format version 0 found the end of the file
+				    ! checkpoint-empty /app/0_0/.checkpoint_custom @0 expected line 1: format version 0 found the end of the file
 				    ! position-malformed /app/0_0/gone.position @2 expected line 2: 2 entries found 1
 				  ! process-id-malformed /app/kafka-streams-process-metadata expected {"processId":"<uuid>"} found 5 bytes: invalid character 'h' looking for beginning of value`,
 		},

@@ -49,7 +49,7 @@ func (s *scanner) entry(nodes []*taskNode, a *appNode, parent *place, topology s
 		return nodes
 	}
 	inner, isTopology := topologyOf(e.Name)
-	isGlobal := e.Name == globalName && topology == ""
+	isGlobal := e.Name == GlobalName && topology == ""
 	switch {
 	case IsTaskName(e.Name):
 		t := &Task{ID: e.Name, Topology: topology}
@@ -68,7 +68,7 @@ func (s *scanner) entry(nodes []*taskNode, a *appNode, parent *place, topology s
 			nodes = append(nodes, &taskNode{place: p, app: a, task: t})
 		}
 	case isGlobal && p.isDirectory():
-		t := &Task{ID: globalName, Global: true, Subtopology: -1, Partition: -1}
+		t := &Task{ID: GlobalName, Global: true, Subtopology: -1, Partition: -1}
 		nodes = append(nodes, &taskNode{place: p, app: a, task: t})
 	case isGlobal:
 		*fs = append(*fs, wrongKind(p))

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"path/filepath"
 	"slices"
@@ -60,6 +63,9 @@ type Database struct {
 	Findings  []finding.Finding
 	// RocksDBVersion that wrote the newest OPTIONS file; "" if unknown.
 	RocksDBVersion string
+	// WALDir is where OPTIONS says that the write-ahead logs are kept, "" for
+	// the database's own directory.
+	WALDir string
 	// ManifestAllocated is how many bytes the MANIFEST occupies, ManifestSize
 	// how many it has: RocksDB preallocates 4 MiB while it has it open.
 	ManifestAllocated, ManifestSize int64
@@ -76,6 +82,8 @@ type Database struct {
 	manifestNumber uint64
 	manifestTail   [tailBytes]byte // the last bytes that were parsed
 	tables         map[uint64]*table
+	strays         []volume.Info
+	logs, wals     []volume.Info
 	offsets        offsets
 
 	optionsFile     volume.Info
@@ -193,8 +201,22 @@ type listing struct {
 	manifests   int
 	newest      uint64 // number of the newest OPTIONS file
 	options     volume.Info
+	identity    int64 // bytes of IDENTITY
+	current     int64 // bytes of CURRENT
 	tables      map[uint64]volume.Info
+	blobs       map[uint64]volume.Info
+	// logs are LOG, and the newest of its predecessors that has bytes; wals the
+	// write-ahead logs that have bytes, maxWALs at most.
+	logs, wals []volume.Info
 }
+
+// maxWALs is how many write-ahead logs with bytes are remembered by name. A
+// database has a few.
+const maxWALs = 16
+
+// maxStrays is how many tables that the MANIFEST does not name are remembered.
+// An interrupted flush or compaction leaves a few.
+const maxStrays = 64
 
 var seed = maphash.MakeSeed()
 
@@ -225,12 +247,16 @@ func (l *listing) add(i *volume.Info) {
 	l.newestMod = max(l.newestMod, i.ModNanos)
 	switch {
 	case name == "CURRENT":
-		l.hasCurrent = true
+		l.hasCurrent, l.current = true, i.Size
+		l.sizes.Other += i.Size
+	case name == "IDENTITY":
+		l.identity = i.Size
 		l.sizes.Other += i.Size
 	case name == "LOCK":
 		l.hasLock = true
 	case name == "LOG" || strings.HasPrefix(name, "LOG.old."):
 		l.sizes.Log += i.Size
+		l.addLog(i)
 	case strings.HasPrefix(name, "MANIFEST-"):
 		l.manifests++
 		l.sizes.Manifest += i.Size
@@ -241,25 +267,52 @@ func (l *listing) add(i *volume.Info) {
 		}
 	case strings.HasSuffix(name, ".sst"):
 		l.sizes.SST += i.Size
-		if n, ok := number(name, ".sst"); ok {
+		if n, ok := FileNumber(name, ".sst"); ok {
 			l.tables[n] = *i
+		}
+	case strings.HasSuffix(name, ".blob"):
+		l.sizes.Other += i.Size
+		if n, ok := FileNumber(name, ".blob"); ok {
+			if l.blobs == nil {
+				l.blobs = map[uint64]volume.Info{}
+			}
+			l.blobs[n] = *i
 		}
 	case strings.HasSuffix(name, ".log"):
 		l.sizes.WAL += i.Size
 		l.walFiles++
-		if n, ok := number(name, ".log"); ok {
+		if n, ok := FileNumber(name, ".log"); ok {
 			l.newestWAL = max(l.newestWAL, n)
 		}
 		if i.Size > 0 {
 			l.walWritten = max(l.walWritten, i.ModNanos)
+			if len(l.wals) < maxWALs {
+				l.wals = append(l.wals, *i)
+			}
 		}
 	case i.Kind == volume.Regular:
 		l.sizes.Other += i.Size
 	}
 }
 
-// number of a file NNNNNN.sst (RocksDB file/filename.cc).
-func number(name, suffix string) (uint64, bool) {
+// addLog keeps LOG and the newest of the others, of those that have bytes.
+func (l *listing) addLog(i *volume.Info) {
+	if i.Size == 0 {
+		return
+	}
+	l.logs = append(l.logs, *i)
+	// LOG first; the names of the others end with the time of the open that has
+	// put them aside, in microseconds.
+	slices.SortFunc(l.logs, func(a, b volume.Info) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len("LOG"))-cmp.Compare(len(b.Name), len("LOG")),
+			cmp.Compare(len(b.Name), len(a.Name)), strings.Compare(b.Name, a.Name))
+	})
+	l.logs = l.logs[:min(len(l.logs), 2)]
+}
+
+// FileNumber is that of a file NNNNNN.sst, .log or .blob (RocksDB
+// file/filename.cc); ok is false for another name.
+func FileNumber(name, suffix string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(name, suffix), 10, 64)
 	return n, err == nil
 }
@@ -267,7 +320,7 @@ func number(name, suffix string) (uint64, bool) {
 // nothing says that the directory holds no database: none was ever made, or it
 // was removed. RocksDB would make a new one here.
 func (l *listing) nothing() bool {
-	return !l.hasCurrent && l.manifests == 0 && len(l.tables) == 0 && l.sizes.WAL == 0
+	return !l.hasCurrent && l.manifests == 0 && len(l.tables) == 0 && len(l.blobs) == 0 && l.sizes.WAL == 0
 }
 
 // reading is one attempt to read a database.
@@ -317,12 +370,92 @@ func (r *reading) read() (again bool) {
 		r.db.empty = true
 		return false
 	}
+	r.db.logs, r.db.wals = r.l.logs, r.l.wals
 	r.readOptions()
 	again = r.readManifest()
+	if r.l.identity == 0 && r.l.hasCurrent {
+		r.db.Findings = append(r.db.Findings, finding.New(finding.IdentityMissing, r.path("IDENTITY")))
+	}
 	if r.db.state == nil {
 		return again
 	}
-	return r.readTables() || again
+	again = r.readTables() || again
+	r.findStrays()
+	r.checkSequence()
+	return r.checkBlobs() || again
+}
+
+// checkSequence holds the last sequence number against those of the tables: every
+// edit that adds tables carries one that is not lower. RocksDB only asserts it
+// (db/version_edit_handler.cc, CheckIterationResult), and shows no entry above.
+func (r *reading) checkSequence() {
+	state := r.db.state
+	for i := range state.Families {
+		for _, f := range state.Families[i].Files {
+			if f.LargestSeq > state.LastSequence {
+				r.defect(finding.New(finding.ManifestBehind, r.path(r.db.manifest.Name),
+					finding.Expected("at least %d, as in table %06d.sst", f.LargestSeq, f.Number), finding.Found("%d", state.LastSequence)))
+				return
+			}
+		}
+	}
+}
+
+// findStrays keeps the tables that the MANIFEST does not name.
+func (r *reading) findStrays() {
+	live := make(map[uint64]bool, len(r.db.tables))
+	for i := range r.db.state.Families {
+		for _, f := range r.db.state.Families[i].Files {
+			live[f.Number] = true
+		}
+	}
+	for n, info := range r.l.tables {
+		if !live[n] {
+			r.db.strays = append(r.db.strays, info)
+		}
+	}
+	slices.SortFunc(r.db.strays, func(a, b volume.Info) int { return strings.Compare(a.Name, b.Name) })
+	r.db.strays = r.db.strays[:min(len(r.db.strays), maxStrays)]
+}
+
+// Sizes of a blob file's header and footer, bytes (RocksDB
+// db/blob/blob_log_format.h).
+const blobFrame = 30 + 32
+
+// checkBlobs looks for the blob files that the MANIFEST names, and says whether
+// a second look is called for.
+func (r *reading) checkBlobs() (again bool) {
+	n := 0
+	for i := range r.db.state.Families {
+		for _, b := range r.db.state.Families[i].Blobs {
+			if !b.Live {
+				continue
+			}
+			n++
+			path := r.path(fmt.Sprintf("%06d.blob", b.Number))
+			info, there := r.l.blobs[b.Number]
+			var err error
+			if !there { // written after the listing?
+				info, err = r.fs.Lstat(path)
+			}
+			expected := b.Bytes + blobFrame
+			switch {
+			case err != nil && !volume.IsGone(err):
+				r.failure(err, path)
+			case err != nil:
+				r.stillNamed(finding.New(finding.BlobMissing, path, finding.Expected("%d bytes", expected), finding.Found("no such file")))
+			case uint64(info.Size) < expected:
+				r.stillNamed(finding.New(finding.BlobSizeMismatch, path, finding.Expected("%d bytes", expected), finding.Found("%d bytes", info.Size)))
+			default:
+				continue
+			}
+			again = true
+		}
+	}
+	if n > 0 {
+		r.db.Findings = append(r.db.Findings, finding.New(finding.BlobFiles, r.db.Path, finding.Found("%d blob files", n)))
+	}
+	return again
 }
 
 func (r *reading) readOptions() {
@@ -339,7 +472,7 @@ func (r *reading) readOptions() {
 		return
 	}
 	if p := r.prev; p != nil && p.optionsFile == *i {
-		r.db.optionsFile, r.db.optionsFamilies, r.db.RocksDBVersion = p.optionsFile, p.optionsFamilies, p.RocksDBVersion
+		r.db.optionsFile, r.db.optionsFamilies, r.db.RocksDBVersion, r.db.WALDir = p.optionsFile, p.optionsFamilies, p.RocksDBVersion, p.WALDir
 		for _, f := range p.Findings {
 			if f.Code == finding.OptionsUnparsed {
 				r.db.Findings = append(r.db.Findings, f)
@@ -360,6 +493,7 @@ func (r *reading) readOptions() {
 	}
 	r.db.optionsFile = *i
 	r.db.RocksDBVersion, r.db.optionsFamilies = options.Summary(data)
+	r.db.WALDir = options.WALDir(data)
 	if line, ok := options.FirstStrange(data); ok {
 		r.db.Findings = append(r.db.Findings, OptionsFinding(line, path))
 	}
@@ -379,6 +513,11 @@ func (r *reading) readManifest() (again bool) {
 			finding.Found("%d MANIFEST and %d table files without it", r.l.manifests, len(r.l.tables))))
 		return true
 	}
+	if r.l.current >= encryptedPrefix && r.l.current < encryptedPrefix+currentLimit && r.l.identity >= encryptedPrefix {
+		r.defect(finding.New(finding.Encrypted, r.path("CURRENT"),
+			finding.Expected("some 16 bytes"), finding.Found("%d bytes: %d more, as in front of every file of an encrypted database", r.l.current, encryptedPrefix)))
+		return false
+	}
 	data, _, err := volume.ReadFile(r.fs, r.path("CURRENT"), currentLimit)
 	if err != nil {
 		r.failure(err, r.path("CURRENT"))
@@ -386,14 +525,21 @@ func (r *reading) readManifest() (again bool) {
 	}
 	name, num, err := manifest.ParseCurrent(data)
 	if err != nil {
-		r.defect(finding.New(finding.CurrentMalformed, r.path("CURRENT"),
-			finding.Expected("MANIFEST-NNNNNN and a newline"), finding.Found("%v", err)))
+		f := CurrentFinding(data, err, r.path("CURRENT"))
+		if whole := r.wholeManifests(); len(whole) > 0 {
+			f.Found += "; parsed to its end: " + strings.Join(whole, ", ")
+		}
+		r.defect(f)
 		return true
 	}
 	f, err := r.fs.Open(r.path(name))
 	if err != nil {
 		if volume.IsGone(err) {
-			r.defect(finding.New(finding.ManifestMissing, r.path(name), finding.Found("no such file")))
+			f := finding.New(finding.ManifestMissing, r.path(name), finding.Found("no such file"))
+			if whole := r.wholeManifests(); len(whole) > 0 {
+				f.Found += "; parsed to its end: " + strings.Join(whole, ", ")
+			}
+			r.defect(f)
 		} else {
 			r.failure(err, r.path(name))
 		}
@@ -436,9 +582,65 @@ func (r *reading) parseManifest(f volume.File, name string, num uint64) (again b
 		r.failure(err, path)
 	default:
 		db.partialTail = me.Partial()
-		r.defect(ManifestFinding(me, path))
+		switch f := ManifestFinding(me, path); {
+		case info.Size == 0:
+			r.defect(finding.New(finding.ManifestEmpty, path))
+		case f.Code == finding.ManifestTailPartial && !r.inUse():
+			r.defect(finding.New(finding.ManifestTailCut, path, finding.At(*f.Offset), finding.Expected("%s", f.Expected), finding.Found("%s", f.Found)))
+		default:
+			r.defect(f)
+		}
 	}
 	return true
+}
+
+// encryptedPrefix is what RocksDB's encrypted environment puts in front of each
+// file, bytes (RocksDB include/rocksdb/env_encryption.h, defaultPrefixLength).
+const encryptedPrefix = 4096
+
+// maxManifests bounds how many are tried where CURRENT names none. A database
+// has one or two.
+const maxManifests = 4
+
+// wholeManifests are the names of the MANIFESTs in the directory that can be
+// parsed to their end, the newest first: where CURRENT is lost, RocksDB could
+// go on from one of them.
+func (r *reading) wholeManifests() (names []string) {
+	var all []volume.Info
+	err := r.fs.List(r.db.Path, func(i volume.Info) error {
+		if strings.HasPrefix(i.Name, "MANIFEST-") {
+			all = append(all, i)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b volume.Info) int { return strings.Compare(b.Name, a.Name) })
+	for _, i := range all[:min(len(all), maxManifests)] {
+		f, err := r.fs.Open(r.path(i.Name))
+		if err != nil {
+			continue
+		}
+		if _, err := manifest.Load(f, f.Info().Size); err == nil {
+			names = append(names, i.Name)
+		}
+		_ = f.Close()
+	}
+	return names
+}
+
+// CurrentFinding is the finding for a CURRENT that names no MANIFEST; err is that
+// of [manifest.ParseCurrent].
+func CurrentFinding(data []byte, err error, path string) finding.Finding {
+	code := finding.CurrentMalformed
+	switch {
+	case len(bytes.Trim(data, "\x00")) == 0:
+		code = finding.CurrentEmpty
+	case data[len(data)-1] != '\n':
+		code = finding.CurrentNoNewline
+	}
+	return finding.New(code, path, finding.Expected("MANIFEST-NNNNNN and a newline"), finding.Found("%v", err))
 }
 
 // OptionsFinding is the finding for a line of an OPTIONS file that is none of

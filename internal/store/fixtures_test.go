@@ -182,7 +182,11 @@ func (c *tally) compareCheckpoints(t *testing.T, n fixture.Name, root string, wa
 			case !present:
 				continue
 			case !valid:
-				assertFinding(t, n.String(), task.Findings, finding.CheckpointMalformed)
+				code := finding.CheckpointMalformed
+				if len(raw) == 0 {
+					code = finding.CheckpointEmpty
+				}
+				assertFinding(t, n.String(), task.Findings, code)
 				continue
 			}
 			c.tasks++

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +131,8 @@ func join(o owner, sl *statedir.Store, prev *Store, dbs []*Database) *Store {
 	}
 	s.Kind = kindOf(sl.Segmented, dbs)
 	s.Era = s.eraOf(o)
-	s.Verdict = verdictOf(sl, s.Findings, dbs)
+	s.Sound = sound(s.Findings)
+	s.Empty = s.Sound && !slices.ContainsFunc(dbs, func(d *Database) bool { return !d.empty })
 	s.InUse = anyHeld(dbs)
 	s.Families = sumFamilies(dbs)
 	s.LastSequence = sumSequences(dbs)
@@ -150,18 +152,6 @@ func either(a, b *bool) *bool {
 		return b
 	}
 	return a
-}
-
-func verdictOf(sl *statedir.Store, fs []finding.Finding, dbs []*Database) Verdict {
-	if hasUnreadable(fs) || hasUnreadable(sl.Findings) {
-		return Unreadable
-	}
-	for _, db := range dbs {
-		if !db.empty {
-			return ""
-		}
-	}
-	return Empty
 }
 
 func kindOf(segmented bool, dbs []*Database) Kind {
@@ -550,6 +540,24 @@ func (d *Database) DataFlushed() bool {
 	return false
 }
 
+// LastCreated is when the youngest live table was begun, as the MANIFEST says:
+// seconds since the epoch; 0 if it does not say (RocksDB before 6).
+func (d *Database) LastCreated() (at uint64) {
+	if d.state == nil {
+		return 0
+	}
+	for i := range d.state.Families {
+		for j := range d.state.Families[i].Files {
+			at = max(at, d.state.Families[i].Files[j].CreationTime)
+		}
+	}
+	return min(at, maxSeconds)
+}
+
+// maxSeconds bounds what a damaged MANIFEST says: the year 2242, which fits into
+// nanoseconds.
+const maxSeconds = 1 << 33
+
 // LastTable is when the youngest live table was finished, by its st_mtim in
 // nanoseconds; 0 if there is none.
 func (d *Database) LastTable() int64 {
@@ -568,6 +576,9 @@ func (d *Database) ManifestNumber() uint64 {
 	}
 	return d.manifestNumber
 }
+
+// PartialTail says that the MANIFEST ends within a record.
+func (d *Database) PartialTail() bool { return d.partialTail }
 
 // WholeManifest says that the MANIFEST was parsed to its last byte.
 func (d *Database) WholeManifest() bool { return d.wholeManifest }
@@ -604,6 +615,73 @@ func (d *Database) TableValues(number uint64) (values uint64, ok bool) {
 		return 0, false
 	}
 	return t.values, true
+}
+
+// ManifestLag is how many seconds younger the youngest table file in a database
+// of the store is than its MANIFEST; ok is false if it is not known.
+func (s *Store) ManifestLag() (lag float64, ok bool) {
+	for _, db := range s.Databases {
+		if db.state == nil {
+			continue
+		}
+		ok = true
+		newest := db.LastTable()
+		for i := range db.strays {
+			newest = max(newest, db.strays[i].ModNanos)
+		}
+		lag = max(lag, float64(newest-db.manifest.ModNanos)/1e9)
+	}
+	return lag, ok
+}
+
+// Formats of the live tables, each once.
+func (d *Database) Formats() (out []Format) {
+	for _, t := range d.tables {
+		if !slices.Contains(out, t.format) {
+			out = append(out, t.format)
+		}
+	}
+	slices.SortFunc(out, func(a, b Format) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Checksum, b.Checksum))
+	})
+	return out
+}
+
+// Strays are the tables in the directory that the MANIFEST does not name, by
+// name, at most 64.
+func (d *Database) Strays() []volume.Info { return d.strays }
+
+// WALs are the write-ahead logs that have bytes, at most 16.
+func (d *Database) WALs() []volume.Info { return d.wals }
+
+// Logs are LOG and the newest of its predecessors, of those that have bytes.
+func (d *Database) Logs() []volume.Info { return d.logs }
+
+// Tables are how many live tables the MANIFEST names, of every family.
+func (d *Database) Tables() (n int) {
+	for i := range d.families {
+		n += d.families[i].Files
+	}
+	return n
+}
+
+// Live says that the MANIFEST names the table of a number.
+func (d *Database) Live(number uint64) bool {
+	if d.state == nil {
+		return false
+	}
+	for i := range d.state.Families {
+		if slices.ContainsFunc(d.state.Families[i].Files, func(f manifest.File) bool { return f.Number == number }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reread reads a database anew from its first byte, whatever is known of it; nil
+// if it is gone.
+func (d *Database) Reread(v *volume.Volume) *Database {
+	return lookDatabase(v, place{d.Path, d.DirID, d.Start}, nil)
 }
 
 // familyNames are the families that the MANIFEST (or, where it cannot be read,

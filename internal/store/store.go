@@ -45,15 +45,6 @@ const (
 	OffsetsCF  Era = "offsets-cf" // ≥ 4.3: offsets in the column family offsets (KIP-1035)
 )
 
-// Verdict on a store or task. The empty Verdict means not judged.
-type Verdict string
-
-// The verdicts that reading alone can give; the others need verify.
-const (
-	Empty      Verdict = "empty"      // there is nothing in it
-	Unreadable Verdict = "unreadable" // it could not be read or parsed
-)
-
 // Status is the store's own mark in the column family offsets (≥ 4.3, not with
 // transactional stores).
 type Status string
@@ -134,12 +125,14 @@ type Store struct {
 	Layout *statedir.Store
 	Name   string
 
-	Kind    Kind
-	Era     Era
-	Verdict Verdict
-	InUse   *bool // a LOCK is held; nil if it could not be asked
-	Status  Status
-	Closed  Closed
+	Kind   Kind
+	Era    Era
+	InUse  *bool // a LOCK is held; nil if it could not be asked
+	Status Status
+	Closed Closed
+	// Empty means that there is nothing in it, Sound that every part of it that
+	// was needed could be read and parsed.
+	Empty, Sound bool
 
 	Sizes    Sizes
 	Segments int // databases of a segmented store; 0 for others
@@ -175,8 +168,8 @@ type Store struct {
 // Task is one task with its stores.
 type Task struct {
 	Layout   *statedir.Task
-	Era      Era // if all stores agree
-	Verdict  Verdict
+	Era      Era  // if all stores agree
+	Empty    bool // there is nothing in it: no store with anything, and no .checkpoint
 	Stores   []*Store
 	Findings []finding.Finding
 }
@@ -334,31 +327,14 @@ func assembleTask(v *volume.Volume, al *statedir.Application, tl *statedir.Task,
 		}
 		t.Stores = append(t.Stores, s)
 	}
-	t.Verdict = worst(t)
+	t.Empty = isEmpty(t)
 	t.Era = agreed(t.Stores)
 	return t
 }
 
-// worst is the task's verdict: unreadable if one of its stores is, empty if
-// nothing in it is more than that.
-func worst(t *Task) Verdict {
-	if hasUnreadable(t.Layout.Findings) {
-		return Unreadable
-	}
-	empty := true
-	for _, s := range t.Stores {
-		switch s.Verdict {
-		case Unreadable:
-			return Unreadable
-		case Empty:
-		default:
-			empty = false
-		}
-	}
-	if empty && t.Layout.Checkpoint == nil {
-		return Empty
-	}
-	return ""
+func isEmpty(t *Task) bool {
+	return sound(t.Layout.Findings) && t.Layout.Checkpoint == nil &&
+		!slices.ContainsFunc(t.Stores, func(s *Store) bool { return !s.Empty })
 }
 
 func agreed(stores []*Store) Era {
@@ -375,13 +351,8 @@ func agreed(stores []*Store) Era {
 	return era
 }
 
-func hasUnreadable(fs []finding.Finding) bool {
-	for _, f := range fs {
-		if f.Severity == finding.Unreadable {
-			return true
-		}
-	}
-	return false
+func sound(fs []finding.Finding) bool {
+	return !slices.ContainsFunc(fs, func(f finding.Finding) bool { return !f.Severity.Judgeable() })
 }
 
 // namedByOffsets says that a durable offset names this directory as a store of
@@ -410,26 +381,35 @@ func (s *Store) namedByOffsets(al *statedir.Application, tl *statedir.Task) bool
 // only says so. prev is the result of the call before, or nil.
 func ScanAll(vs []*volume.Volume, paths []string, prev []*StateDir) []*StateDir {
 	out := make([]*StateDir, len(paths))
-	first := map[volume.ID]string{}
 	for i, path := range paths {
 		var before *StateDir
 		if prev != nil {
 			before = prev[i]
 		}
-		d := Scan(vs[i], path, before)
-		if d.Layout.ID != (volume.ID{}) {
-			if name, twice := first[d.Layout.ID]; twice {
-				l := *d.Layout
-				l.Applications = nil
-				l.Findings = []finding.Finding{finding.New(finding.SameDirectory, path, finding.Found("the same as %s", volume.Text(name)))}
-				d = &StateDir{Layout: &l}
-			} else {
-				first[d.Layout.ID] = path
-			}
-		}
-		out[i] = d
+		out[i] = Scan(vs[i], path, before)
 	}
-	return out
+	return Once(out)
+}
+
+// Once leaves nothing in a state directory that is another name of an earlier one,
+// but a finding that says so.
+func Once(dirs []*StateDir) []*StateDir {
+	first := map[volume.ID]string{}
+	for i, d := range dirs {
+		if d.Layout.ID == (volume.ID{}) {
+			continue
+		}
+		name, twice := first[d.Layout.ID]
+		if !twice {
+			first[d.Layout.ID] = d.Layout.Path
+			continue
+		}
+		l := *d.Layout
+		l.Applications = nil
+		l.Findings = []finding.Finding{finding.New(finding.SameDirectory, l.Path, finding.Found("the same as %s", volume.Text(name)))}
+		dirs[i] = &StateDir{Layout: &l}
+	}
+	return dirs
 }
 
 // Alone reads one database directory that is not looked for in a state

@@ -23,6 +23,13 @@ const offsetsLimit = 16 << 20
 type table struct {
 	info   volume.Info
 	values uint64 // entries that are no tombstones
+	format Format
+}
+
+// Format is what a reader of a table must know.
+type Format struct {
+	Version  uint32 // format_version
+	Checksum sst.ChecksumType
 }
 
 // offsets is the content of the column family offsets (≥ 4.3): one key
@@ -157,6 +164,10 @@ func (r *reading) readTable(file *manifest.File, raw *rawOffsets) (t *table, aga
 			return nil, true
 		}
 	}
+	if info.Kind == volume.Regular && uint64(info.Size) != file.Size {
+		r.sizeMismatch(file, path, info.Size)
+		return nil, true
+	}
 	if raw == nil && r.prev != nil {
 		if t := r.prev.tables[file.Number]; t != nil && t.info == info {
 			return t, false
@@ -168,6 +179,10 @@ func (r *reading) readTable(file *manifest.File, raw *rawOffsets) (t *table, aga
 		return nil, true
 	}
 	defer func() { _ = f.Close() }()
+	if size := f.Info().Size; uint64(size) != file.Size { // a link to it, or changed since the listing
+		r.sizeMismatch(file, path, size)
+		return nil, true
+	}
 	tab, err := sst.Open(f, f.Info().Size)
 	if err != nil {
 		return nil, r.tableError(err, path, finding.SSTUnparseable)
@@ -179,7 +194,7 @@ func (r *reading) readTable(file *manifest.File, raw *rawOffsets) (t *table, aga
 		}
 	}
 	p := tab.Properties()
-	return &table{info: info, values: p.Entries - min(p.Entries, p.Deletions)}, again
+	return &table{info, p.Entries - min(p.Entries, p.Deletions), Format{p.FormatVersion, tab.Checksum()}}, again
 }
 
 // missing handles a live table that cannot be opened. It is missing only if the
@@ -190,13 +205,24 @@ func (r *reading) missing(err error, file *manifest.File, path string) {
 		r.failure(err, path)
 		return
 	}
+	r.stillNamed(finding.New(finding.SSTMissing, path,
+		finding.Expected("%d bytes", file.Size), finding.Found("no such file")))
+}
+
+func (r *reading) sizeMismatch(file *manifest.File, path string, size int64) {
+	r.stillNamed(finding.New(finding.SSTSizeMismatch, path,
+		finding.Expected("%d bytes", file.Size), finding.Found("%d bytes", size)))
+}
+
+// stillNamed adds a finding about a file that the MANIFEST names, unless there is
+// a newer MANIFEST by now.
+func (r *reading) stillNamed(f finding.Finding) {
 	now, err := r.fs.Lstat(r.path(r.db.manifest.Name))
 	if err != nil || now.ID() != r.db.manifest.ID() || now.Size != r.db.manifest.Size {
 		r.db.settled = false
 		return
 	}
-	r.defect(finding.New(finding.SSTMissing, path,
-		finding.Expected("%d bytes", file.Size), finding.Found("no such file")))
+	r.defect(f)
 }
 
 // tableError makes the finding and says whether to look again. A table is
@@ -216,13 +242,19 @@ func (r *reading) tableError(err error, path string, code finding.Code) (again b
 }
 
 // TableFinding is the finding for a table that cannot be read; code is that of
-// a table that contradicts its format.
+// a table that contradicts its format in a part that has no code of its own.
 func TableFinding(e *sst.Error, path string, code finding.Code) finding.Finding {
-	switch e.Kind {
-	case sst.Unsupported:
+	switch {
+	case e.Kind == sst.Unsupported:
 		code = finding.FormatNewer
-	case sst.TooLarge:
+	case e.Kind == sst.TooLarge:
 		code = finding.FileTooLarge
+	case e.Kind == sst.Codec:
+		code = finding.CompressedNotDecoded
+	case e.Part == sst.PartFooter:
+		code = finding.SSTFooterMalformed
+	case e.Part == sst.PartIndex || e.Part == sst.PartPartition:
+		code = finding.SSTIndexMalformed
 	}
 	return finding.New(code, path, finding.At(e.Offset), finding.Expected("%s", e.Expected), finding.Found("%s", e.Found))
 }

@@ -1,0 +1,171 @@
+package verify
+
+import (
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// Judgement is what there is to say of everything in one picture. It is
+// immutable.
+type Judgement struct {
+	apps   map[*store.Application]Judged
+	tasks  map[*store.Task]Judged
+	stores map[*store.Store]Judged
+	// suspects are the conclusions of damage that this picture allows, and
+	// whether they count.
+	suspects map[suspect]bool
+	open     int // suspects that are not confirmed
+}
+
+type suspect struct {
+	code finding.Code
+	file string
+}
+
+// More gives what else is known of a database: the results of [Check], the
+// opinion of RocksDB. It may be nil.
+type More func(*store.Database) []finding.Finding
+
+// Judge judges a picture. What it concludes of damage counts only if the picture
+// before, of which prev is the judgement, allowed the same conclusion, and anew
+// says that everything was looked at again since; with a nil prev none counts yet,
+// see [Judgement.Unconfirmed].
+func Judge(dirs []*store.StateDir, q Question, more More, prev *Judgement, anew bool) *Judgement {
+	j := &Judgement{
+		apps: map[*store.Application]Judged{}, tasks: map[*store.Task]Judged{}, stores: map[*store.Store]Judged{},
+		suspects: map[suspect]bool{},
+	}
+	for _, d := range dirs {
+		shared := sharedWALDirs(d)
+		for _, a := range d.Applications {
+			app := Judged{Verdict: Empty, Findings: a.Findings}
+			for _, t := range a.Tasks {
+				r := rules{j: j, prev: prev, anew: anew, q: q, more: more, dir: d, app: a, task: t, shared: shared,
+					out: Judged{Verdict: Empty, Findings: t.Findings}, stores: make([]Judged, len(t.Stores))}
+				r.judge()
+				j.tasks[t] = r.out
+				for i, s := range t.Stores {
+					j.stores[s] = r.stores[i]
+				}
+				app.Verdict = worse(app.Verdict, r.out.Verdict)
+			}
+			app.Verdict = worse(app.Verdict, worstOf(app.Findings))
+			j.apps[a] = app
+		}
+	}
+	return j
+}
+
+// Application gives what there is to say of an application of the picture.
+func (j *Judgement) Application(a *store.Application) Judged { return j.apps[a] }
+
+// Task gives what there is to say of a task of the picture.
+func (j *Judgement) Task(t *store.Task) Judged { return j.tasks[t] }
+
+// Store gives what there is to say of a store of the picture.
+func (j *Judgement) Store(s *store.Store) Judged { return j.stores[s] }
+
+// With adds what else is known of a part.
+func (j Judged) With(more []finding.Finding) Judged {
+	for i := range more {
+		j.add(more[i])
+		j.Verdict = worse(j.Verdict, of(&more[i]))
+	}
+	return j
+}
+
+// Unconfirmed says that another picture is called for: there are conclusions
+// that it would confirm.
+func (j *Judgement) Unconfirmed() bool { return j.open > 0 }
+
+// confirmed notes a conclusion of damage and says whether it counts.
+func (r *rules) confirmed(f *finding.Finding) bool {
+	s := suspect{f.Code, f.File}
+	counts := false
+	if r.prev != nil {
+		counted, known := r.prev.suspects[s]
+		counts = known && (counted || r.anew)
+	}
+	r.j.suspects[s] = counts
+	if !counts {
+		r.j.open++
+	}
+	return counts
+}
+
+// conclude adds a finding of the rules to a store, or with store -1 to the task.
+func (r *rules) conclude(store int, f finding.Finding) {
+	if f.Severity == finding.Damage && !r.confirmed(&f) {
+		return
+	}
+	if store < 0 {
+		r.out.add(f)
+		return
+	}
+	r.stores[store].add(f)
+}
+
+// judge fills in r.out and r.stores.
+func (r *rules) judge() {
+	for i, s := range r.task.Stores {
+		out := &r.stores[i]
+		out.Findings = s.Findings
+		for _, db := range s.Databases {
+			if r.more != nil && !db.IsEmpty() {
+				for _, f := range r.more(db) {
+					out.add(f)
+				}
+			}
+			if dir := r.shared[db]; dir != "" {
+				out.add(finding.New(finding.WALDirShared, db.Path, finding.Found("wal_dir=%s", volume.Text(dir))))
+			}
+		}
+		r.comparators(i, s)
+		r.version(i, s)
+		r.end(i, s)
+	}
+	r.checkpoint()
+	for i, s := range r.task.Stores {
+		out := &r.stores[i]
+		out.Verdict = worstOf(out.Findings)
+		if out.Verdict == Empty && !s.Empty {
+			out.Verdict = OK
+		}
+		if s.Empty && out.Verdict == OK {
+			out.Verdict = Empty // findings that are worth knowing make it no store
+		}
+		r.out.Verdict = worse(r.out.Verdict, out.Verdict)
+	}
+	r.out.Verdict = worse(r.out.Verdict, worstOf(r.out.Findings))
+	if r.task.Empty && r.out.Verdict == OK {
+		r.out.Verdict = Empty
+	}
+	if !r.task.Empty && r.out.Verdict == Empty {
+		r.out.Verdict = OK
+	}
+}
+
+// sharedWALDirs gives the databases of a state directory that keep their
+// write-ahead logs where another one does, with that place.
+func sharedWALDirs(d *store.StateDir) map[*store.Database]string {
+	var out map[*store.Database]string
+	first := map[string]*store.Database{}
+	d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
+		for _, db := range s.Databases {
+			if db.WALDir == "" {
+				continue
+			}
+			other, twice := first[db.WALDir]
+			if !twice {
+				first[db.WALDir] = db
+				continue
+			}
+			if out == nil {
+				out = map[*store.Database]string{}
+			}
+			out[db], out[other] = db.WALDir, db.WALDir
+		}
+	})
+	return out
+}

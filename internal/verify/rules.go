@@ -1,0 +1,262 @@
+package verify
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"streams-sidecar/internal/finding"
+	"streams-sidecar/internal/rocksfile/sst"
+	"streams-sidecar/internal/statedir"
+	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/volume"
+)
+
+// rules judges one task.
+type rules struct {
+	j, prev *Judgement
+	anew    bool
+	q       Question
+	more    More
+	dir     *store.StateDir
+	app     *store.Application
+	task    *store.Task
+	shared  map[*store.Database]string
+	out     Judged
+	stores  []Judged // of task.Stores
+}
+
+// atRest says that the application is known not to run.
+func (r *rules) atRest() bool { return r.app.Running != nil && !*r.app.Running }
+
+// comparators says of a store that is ordered by a comparator of somebody's own
+// how far it can be judged.
+func (r *rules) comparators(i int, s *store.Store) {
+	for _, db := range s.Databases {
+		state, _, ok := db.Manifest()
+		if !ok {
+			continue
+		}
+		for k := range state.Families {
+			if c := state.Families[k].Comparator; c != "" && c != sst.Bytewise {
+				r.conclude(i, finding.New(finding.ComparatorForeign, db.Path, finding.Expected("%s", sst.Bytewise),
+					finding.Found("%s in family %s", volume.Text(c), volume.Text(state.Families[k].Name))))
+				break
+			}
+		}
+	}
+}
+
+// version holds a store against the version that is to start.
+func (r *rules) version(i int, s *store.Store) {
+	v := r.q.Streams
+	if v == nil {
+		return
+	}
+	refuse := func(file, expected, found string) {
+		r.conclude(i, finding.New(finding.VersionCannotRead, file, finding.Expected("%s", expected), finding.Found("%s", found)))
+	}
+	for _, db := range s.Databases {
+		if why := v.familyRefused(db); why != "" {
+			refuse(db.Path, "families that Kafka Streams "+v.String()+" opens", why)
+			return
+		}
+		for _, f := range db.Formats() {
+			if expected, found := v.tableRefused(f); found != "" {
+				refuse(db.Path, expected, found)
+				return
+			}
+		}
+	}
+}
+
+// end says of a store at rest that it was not closed cleanly. Once it is in use
+// again, nothing is known of its end, and nothing depends on it any more.
+func (r *rules) end(i int, s *store.Store) {
+	if !r.atRest() || s.Empty || s.InUse == nil || *s.InUse {
+		return
+	}
+	for _, db := range s.Databases {
+		if db.IsEmpty() {
+			continue
+		}
+		code, why := finding.UncleanEnd, ""
+		switch {
+		case db.Preallocated():
+			why = "its MANIFEST was left open"
+		case s.Era == store.OffsetsCF:
+			code, why = openSign(db)
+		default:
+			why = r.endByCheckpoint(s, db)
+		}
+		if why == "" {
+			continue
+		}
+		f := finding.New(code, db.Path, finding.Found("%s", why))
+		if r.q.Guarantee == AtLeastOnce {
+			f.Severity = finding.Info // nothing is wiped
+		}
+		r.conclude(i, f)
+		return
+	}
+}
+
+// openSign tells the end from the database's own marks (from 4.3 on).
+func openSign(db *store.Database) (code finding.Code, why string) {
+	switch db.CloseSign() {
+	case store.SignOpen:
+		return finding.StatusOpen, "status is open"
+	case store.SignNotWritten:
+		return finding.UncleanEnd, "nothing was written to the family offsets since it was last opened"
+	case store.SignBehind:
+		return finding.UncleanEnd, "there is data that is younger than the changelog offset"
+	}
+	return "", ""
+}
+
+// endByCheckpoint tells the end from times, up to 4.2: a close flushes every
+// store, writes the .position files and the .checkpoint, and then closes the
+// stores, which cuts their MANIFESTs. In every clean close that was measured
+// (2.8.2, 3.9.1, 4.2.2) no table is younger than the .checkpoint and no MANIFEST
+// older. The time of a table is the one in the MANIFEST, which no copy or edit
+// changes; and a .checkpoint counts only with a .position beside it of the same
+// time, for otherwise somebody else may have written it. Only a store that the
+// .checkpoint names is closed with it; that of the global stores is not written
+// by a close (3.9, 4.0).
+func (r *rules) endByCheckpoint(s *store.Store, db *store.Database) string {
+	c := r.task.Layout.Checkpoint
+	if c == nil || r.task.Layout.Global || s.Era == "" || !named(c, r.task.Layout.ChangelogTopic(r.app.Layout.ID, s.Name)) {
+		return ""
+	}
+	switch {
+	case time.Duration(db.LastCreated())*time.Second > time.Duration(c.ModNanos)+roundedUp:
+		return "a table was written after the .checkpoint"
+	case db.ManifestWritten() > 0 && db.ManifestWritten() < c.ModNanos && r.writtenByStreams(c):
+		return "it was not closed after the .checkpoint was written"
+	}
+	return ""
+}
+
+// roundedUp is what a time in whole seconds may be ahead: RocksDB takes that of a
+// table when the flush begins, and archives keep those of files.
+const roundedUp = time.Second
+
+// together is how long before the .checkpoint the .position files are written, at
+// most: 25 ms were measured.
+const together = 5 * time.Second
+
+// writtenByStreams says that a .position was written with the .checkpoint.
+func (r *rules) writtenByStreams(c *statedir.Checkpoint) bool {
+	return slices.ContainsFunc(r.task.Stores, func(s *store.Store) bool {
+		p := s.Layout.Position
+		return p != nil && p.ModNanos <= c.ModNanos && p.ModNanos > c.ModNanos-int64(together)
+	})
+}
+
+func named(c *statedir.Checkpoint, topic string) bool {
+	return slices.ContainsFunc(c.Entries, func(e statedir.Offset) bool { return e.Topic == topic })
+}
+
+// checkpoint holds what the task's .checkpoint claims against its stores.
+func (r *rules) checkpoint() {
+	l := r.task.Layout
+	if l.Checkpoint == nil {
+		r.checkpointMissing()
+		return
+	}
+	for i := range r.task.Stores {
+		if r.q.Guarantee == ExactlyOnce && r.stores[i].unclean() && r.task.Stores[i].Era == store.Checkpoint {
+			r.conclude(-1, finding.New(finding.CheckpointLeftBehind, l.Checkpoint.Path,
+				finding.Found("written %s", time.Unix(0, l.Checkpoint.ModNanos).UTC().Format(time.RFC3339))))
+			break
+		}
+	}
+	if l.Global {
+		return // its topics are the application's own, and say nothing of the stores' names
+	}
+	for _, e := range l.Checkpoint.Entries {
+		r.claim(e)
+	}
+}
+
+func (j *Judged) unclean() bool {
+	return slices.ContainsFunc(j.Findings, func(f finding.Finding) bool {
+		return f.Code == finding.UncleanEnd || f.Code == finding.StatusOpen
+	})
+}
+
+// claim judges one line of a .checkpoint.
+func (r *rules) claim(e statedir.Offset) {
+	l := r.task.Layout
+	at := slices.IndexFunc(r.task.Stores, func(s *store.Store) bool { return l.ChangelogTopic(r.app.Layout.ID, s.Name) == e.Topic })
+	if e.Offset == statedir.OffsetUnknown {
+		r.conclude(at, finding.New(finding.CheckpointUnknown, l.Checkpoint.Path, finding.Found("%s-%d", volume.Text(e.Topic), e.Partition)))
+		return
+	}
+	if at < 0 {
+		r.gone(e)
+		return
+	}
+	s := r.task.Stores[at]
+	claims := finding.Expected("records up to offset %d", e.Offset)
+	switch {
+	// A window or session store may have lost its last segment to retention.
+	case s.Layout.Segmented || !s.Sound:
+	case s.Empty && !r.beingMade(s):
+		r.conclude(at, finding.New(finding.StoreEmpty, s.Layout.Path, claims, finding.Found("no database")))
+	case s.LastSequence != nil && *s.LastSequence == 0 && tables(s) == 0:
+		r.conclude(at, finding.New(finding.CheckpointAhead, l.Checkpoint.Path, claims,
+			finding.Found("a database to which nothing was ever written")))
+	}
+}
+
+// beingMade says that a store is open although nothing is there yet.
+func (r *rules) beingMade(s *store.Store) bool { return s.InUse != nil && *s.InUse }
+
+func tables(s *store.Store) (n int) {
+	for _, db := range s.Databases {
+		n += db.Tables()
+	}
+	return n
+}
+
+// gone judges a line that names no store in the task. The topic of a store that
+// reads its source topic instead of a changelog does not tell its name.
+func (r *rules) gone(e statedir.Offset) {
+	l := r.task.Layout
+	prefix, suffix, _ := strings.Cut(l.ChangelogTopic(r.app.Layout.ID, "\x00"), "\x00")
+	name, ok := strings.CutPrefix(e.Topic, prefix)
+	if !ok {
+		return
+	}
+	name, ok = strings.CutSuffix(name, suffix)
+	if !ok || name == "" || strings.ContainsAny(name, "/\x00") || unlisted(r.task.Findings) {
+		return
+	}
+	r.conclude(-1, finding.New(finding.StoreGone, filepath.Join(l.Path, "rocksdb", name),
+		finding.Expected("a store with records up to offset %d", e.Offset), finding.Found("no such directory")))
+}
+
+// unlisted says that something of the task could not be read, so that what is not
+// in the picture may be there all the same.
+func unlisted(fs []finding.Finding) bool {
+	return slices.ContainsFunc(fs, func(f finding.Finding) bool {
+		return f.Severity == finding.Unreadable || f.Code == finding.SymlinkBroken || f.Code == finding.SameDirectory
+	})
+}
+
+// checkpointMissing judges a task without a .checkpoint, up to 4.2.
+func (r *rules) checkpointMissing() {
+	l := r.task.Layout
+	if l.Global || l.CheckpointPresent == nil || *l.CheckpointPresent || !r.atRest() ||
+		r.task.Era != store.Checkpoint && r.task.Era != store.TaskLock {
+		return
+	}
+	for _, s := range r.task.Stores {
+		if tables(s) > 0 {
+			r.conclude(-1, finding.New(finding.CheckpointMissing, filepath.Join(l.Path, ".checkpoint"), finding.Found("no such file")))
+			return
+		}
+	}
+}
