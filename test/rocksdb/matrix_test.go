@@ -125,7 +125,7 @@ func (r result) class() string {
 
 // tables are what was counted, for people.
 func tables(results []result) string {
-	outcomes := []string{same, other, readError, refuses, newer, string(rocksdb.Hangs), string(rocksdb.Dies)}
+	outcomes := []string{same, other, readError, refuses, newer, doubts, string(rocksdb.Hangs), string(rocksdb.Dies)}
 	words := slices.SortedFunc(maps.Keys(ranks), func(a, b string) int { return cmp.Or(ranks[a]-ranks[b], cmp.Compare(a, b)) })
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
