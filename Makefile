@@ -26,6 +26,10 @@ run-stored: ## the sidecar over a stored copy of real state directories
 test: ## every test with the race detector, and go vet
 	@scripts/test
 
+.PHONY: test-rocksdb
+test-rocksdb: ## our word on thousands of damaged databases against RocksDB's own, some minutes
+	@scripts/test-rocksdb
+
 .PHONY: test-streams
 test-streams: ## real Kafka Streams 2.8 to 4.4 against a real broker (needs a JDK and Maven)
 	@scripts/test-streams

@@ -1,0 +1,13 @@
+//go:build !rocksdb || !cgo
+
+package main
+
+import (
+	"errors"
+
+	"streams-sidecar/test/rocksdb"
+)
+
+func look(string, []string) (*rocksdb.Answer, error) {
+	return nil, errors.New("built without the tag rocksdb; run scripts/build-engine test")
+}
