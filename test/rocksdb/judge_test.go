@@ -108,7 +108,7 @@ const mostClasses = 5
 
 // classes of all differences. In none but the first is our word milder than
 // what happened.
-var classes = append([]class{
+var classes = []class{
 	{
 		"no checksum",
 		"no checksum tells that bytes of a table are wrong which was written without any, as Kafka Streams never does; others may be as good",
@@ -124,4 +124,4 @@ var classes = append([]class{
 				slices.ContainsFunc(r.codes, func(code string) bool { return strings.HasPrefix(code, "manifest-") })
 		},
 	},
-}, standInMisses...)
+}
