@@ -665,6 +665,12 @@ func (d *Database) Tables() (n int) {
 	return n
 }
 
+// Begun says that the database was begun and its first open not finished: it has
+// the MANIFEST of a new one and no OPTIONS, which that open writes last.
+func (d *Database) Begun() bool {
+	return d.state != nil && d.manifestNumber == 1 && d.optionsFile.Name == "" && d.InUse != nil && !*d.InUse
+}
+
 // Live says that the MANIFEST names the table of a number.
 func (d *Database) Live(number uint64) bool {
 	if d.state == nil {

@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"path/filepath"
+
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/volume"
@@ -147,25 +149,38 @@ func (r *rules) judge() {
 }
 
 // sharedWALDirs gives the databases of a state directory that keep their
-// write-ahead logs where another one does, with that place.
+// write-ahead logs where another one does, with that place. The second one has
+// mostly no OPTIONS that would say so, since its first open fails on it; but it
+// was begun and never finished, beside one whose logs are elsewhere.
 func sharedWALDirs(d *store.StateDir) map[*store.Database]string {
-	var out map[*store.Database]string
-	first := map[string]*store.Database{}
-	d.Stores(func(_ *store.Application, _ *store.Task, s *store.Store) {
-		for _, db := range s.Databases {
-			if db.WALDir == "" {
-				continue
+	out := map[*store.Database]string{}
+	for _, a := range d.Applications {
+		byDir := map[string][]*store.Database{}
+		var begun []*store.Database
+		elsewhere := ""
+		for _, t := range a.Tasks {
+			for _, s := range t.Stores {
+				for _, db := range s.Databases {
+					switch {
+					case db.Begun():
+						begun = append(begun, db)
+					case db.WALDir != "" && filepath.Base(db.WALDir) != filepath.Base(db.Path):
+						elsewhere = db.WALDir
+						byDir[db.WALDir] = append(byDir[db.WALDir], db)
+					}
+				}
 			}
-			other, twice := first[db.WALDir]
-			if !twice {
-				first[db.WALDir] = db
-				continue
-			}
-			if out == nil {
-				out = map[*store.Database]string{}
-			}
-			out[db], out[other] = db.WALDir, db.WALDir
 		}
-	})
+		if elsewhere != "" {
+			byDir[elsewhere] = append(byDir[elsewhere], begun...)
+		}
+		for dir, dbs := range byDir {
+			for _, db := range dbs {
+				if len(dbs) > 1 {
+					out[db] = dir
+				}
+			}
+		}
+	}
 	return out
 }
