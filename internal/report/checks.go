@@ -128,7 +128,8 @@ func (p *printer) verification(v *Verification) {
 }
 
 // Keep leaves in the i-th state directory, which was made from d, what covers
-// says of the path of an application, task or store.
+// says of the path of an application, task or store. The verdicts on tasks and
+// applications are then those on what is left.
 func (out *Document) Keep(i int, d *store.StateDir, covers func(path string) bool) {
 	sd := &out.StateDirs[i]
 	apps := sd.Applications
@@ -139,20 +140,35 @@ func (out *Document) Keep(i int, d *store.StateDir, covers func(path string) boo
 		}
 		app := apps[j]
 		tasks := app.Tasks
+		whole, left := 0, 0 // stores
 		app.Tasks = []Task{}
 		for k, t := range a.Tasks {
+			whole += len(t.Stores)
 			if !covers(t.Layout.Path) {
 				continue
 			}
 			task := tasks[k]
 			stores := task.Stores
 			task.Stores = []Store{}
+			verdict := verify.Empty
 			for l, s := range t.Stores {
 				if covers(s.Layout.Path) {
 					task.Stores = append(task.Stores, stores[l])
+					verdict = verify.Worse(verdict, verify.Verdict(stores[l].Verdict))
 				}
 			}
+			left += len(task.Stores)
+			if len(task.Stores) < len(stores) {
+				task.Verdict = string(verify.Worse(verdict, verify.Worst(task.Findings)))
+			}
 			app.Tasks = append(app.Tasks, task)
+		}
+		if left != whole || len(app.Tasks) < len(tasks) {
+			verdict := verify.Worst(app.Findings)
+			for k := range app.Tasks {
+				verdict = verify.Worse(verdict, verify.Verdict(app.Tasks[k].Verdict))
+			}
+			app.Verdict = string(verdict)
 		}
 		sd.Applications = append(sd.Applications, app)
 	}

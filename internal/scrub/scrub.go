@@ -254,7 +254,8 @@ func (s *Scrubber) verify(ctx context.Context, x subject) {
 	// What the reader of the directory says stands in the picture too, unless
 	// nothing that a stat can see has changed with it.
 	for _, f := range db.Findings {
-		if !slices.ContainsFunc(known.Findings, func(o finding.Finding) bool { return o.Code == f.Code && o.File == f.File }) {
+		same := func(o finding.Finding) bool { return o.Code == f.Code && o.File == f.File }
+		if !slices.ContainsFunc(known.Findings, same) && !slices.ContainsFunc(r.Findings, same) {
 			r.Findings = append(r.Findings, f)
 		}
 	}

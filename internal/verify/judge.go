@@ -50,9 +50,9 @@ func Judge(dirs []*store.StateDir, q Question, more More, prev *Judgement, anew 
 				for i, s := range t.Stores {
 					j.stores[s] = r.stores[i]
 				}
-				app.Verdict = worse(app.Verdict, r.out.Verdict)
+				app.Verdict = Worse(app.Verdict, r.out.Verdict)
 			}
-			app.Verdict = worse(app.Verdict, worstOf(app.Findings))
+			app.Verdict = Worse(app.Verdict, Worst(app.Findings))
 			j.apps[a] = app
 		}
 	}
@@ -72,7 +72,7 @@ func (j *Judgement) Store(s *store.Store) Judged { return j.stores[s] }
 func (j Judged) With(more []finding.Finding) Judged {
 	for i := range more {
 		j.add(more[i])
-		j.Verdict = worse(j.Verdict, of(&more[i]))
+		j.Verdict = Worse(j.Verdict, of(&more[i]))
 	}
 	return j
 }
@@ -130,16 +130,16 @@ func (r *rules) judge() {
 	r.checkpoint()
 	for i, s := range r.task.Stores {
 		out := &r.stores[i]
-		out.Verdict = worstOf(out.Findings)
+		out.Verdict = Worst(out.Findings)
 		if out.Verdict == Empty && !s.Empty {
 			out.Verdict = OK
 		}
 		if s.Empty && out.Verdict == OK {
 			out.Verdict = Empty // findings that are worth knowing make it no store
 		}
-		r.out.Verdict = worse(r.out.Verdict, out.Verdict)
+		r.out.Verdict = Worse(r.out.Verdict, out.Verdict)
 	}
-	r.out.Verdict = worse(r.out.Verdict, worstOf(r.out.Findings))
+	r.out.Verdict = Worse(r.out.Verdict, Worst(r.out.Findings))
 	if r.task.Empty && r.out.Verdict == OK {
 		r.out.Verdict = Empty
 	}

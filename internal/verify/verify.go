@@ -40,7 +40,8 @@ func Verdicts() []Verdict {
 	return []Verdict{Empty, OK, Unclean, Incompatible, Unreadable, Damaged}
 }
 
-func worse(a, b Verdict) Verdict {
+// Worse of two verdicts.
+func Worse(a, b Verdict) Verdict {
 	if slices.Index(Verdicts(), a) < slices.Index(Verdicts(), b) {
 		return b
 	}
@@ -64,10 +65,11 @@ func of(f *finding.Finding) Verdict {
 	return OK
 }
 
-func worstOf(fs []finding.Finding) Verdict {
+// Worst is the verdict that findings alone call for, Empty if there are none.
+func Worst(fs []finding.Finding) Verdict {
 	v := Empty
 	for i := range fs {
-		v = worse(v, of(&fs[i]))
+		v = Worse(v, of(&fs[i]))
 	}
 	return v
 }

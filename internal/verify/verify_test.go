@@ -521,4 +521,3 @@ func TestStoppedVolume(t *testing.T) {
 		t.Errorf("%q", said(v))
 	}
 }
-
