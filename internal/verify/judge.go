@@ -110,6 +110,7 @@ func (r *rules) conclude(store int, f finding.Finding) {
 
 // judge fills in r.out and r.stores.
 func (r *rules) judge() {
+	r.readClaims()
 	for i, s := range r.task.Stores {
 		out := &r.stores[i]
 		out.Findings = s.Findings

@@ -25,6 +25,36 @@ type rules struct {
 	shared  map[*store.Database]string
 	out     Judged
 	stores  []Judged // of task.Stores
+	// claimed are the stores that a line of the .checkpoint names as those of this
+	// application's changelogs; nil without a .checkpoint.
+	claimed map[string]bool
+}
+
+// changelog gives the name of the store whose changelog a topic is. The topic of
+// a store that reads its source topic instead does not tell its name.
+func (r *rules) changelog(topic string) (store string, ok bool) {
+	l, id := r.task.Layout, r.app.Layout.ID
+	if store, ok = strings.CutPrefix(topic, id+"-"); ok && l.Topology != "" {
+		store, ok = strings.CutPrefix(store, l.Topology+"-")
+	}
+	if !ok {
+		return "", false
+	}
+	store, ok = strings.CutSuffix(store, "-changelog")
+	return store, ok && store != "" && !strings.ContainsAny(store, "/\x00")
+}
+
+func (r *rules) readClaims() {
+	c := r.task.Layout.Checkpoint
+	if c == nil || r.task.Layout.Global {
+		return
+	}
+	r.claimed = make(map[string]bool, len(c.Entries))
+	for i := range c.Entries {
+		if name, ok := r.changelog(c.Entries[i].Topic); ok {
+			r.claimed[name] = true
+		}
+	}
 }
 
 // atRest says that the application is known not to run.
@@ -126,7 +156,7 @@ func openSign(db *store.Database) (code finding.Code, why string) {
 // by a close (3.9, 4.0).
 func (r *rules) endByCheckpoint(s *store.Store, db *store.Database) string {
 	c := r.task.Layout.Checkpoint
-	if c == nil || r.task.Layout.Global || s.Era == "" || !named(c, r.task.Layout.ChangelogTopic(r.app.Layout.ID, s.Name)) {
+	if s.Era == "" || !r.claimed[s.Name] {
 		return ""
 	}
 	switch {
@@ -154,10 +184,6 @@ func (r *rules) writtenByStreams(c *statedir.Checkpoint) bool {
 	})
 }
 
-func named(c *statedir.Checkpoint, topic string) bool {
-	return slices.ContainsFunc(c.Entries, func(e statedir.Offset) bool { return e.Topic == topic })
-}
-
 // checkpoint holds what the task's .checkpoint claims against its stores.
 func (r *rules) checkpoint() {
 	l := r.task.Layout
@@ -175,9 +201,29 @@ func (r *rules) checkpoint() {
 	if l.Global {
 		return // its topics are the application's own, and say nothing of the stores' names
 	}
-	for _, e := range l.Checkpoint.Entries {
-		r.claim(e)
+	at := make(map[string]int, len(r.task.Stores))
+	for i, s := range slices.Backward(r.task.Stores) { // of two of one name the first
+		at[s.Name] = i
 	}
+	for _, e := range l.Checkpoint.Entries {
+		name, ok := r.changelog(e.Topic)
+		i, there := at[name]
+		switch {
+		case !ok && e.Offset == statedir.OffsetUnknown, ok && e.Offset == statedir.OffsetUnknown && !there:
+			r.unknown(-1, e)
+		case ok && e.Offset == statedir.OffsetUnknown:
+			r.unknown(i, e)
+		case ok && there:
+			r.claim(i, e)
+		case ok:
+			r.gone(name, e)
+		}
+	}
+}
+
+// unknown notes the mark for an unknown offset, of a store or, with -1, the task.
+func (r *rules) unknown(i int, e statedir.Offset) {
+	r.conclude(i, finding.New(finding.CheckpointUnknown, r.task.Layout.Checkpoint.Path, finding.Found("%s-%d", volume.Text(e.Topic), e.Partition)))
 }
 
 func (j *Judged) unclean() bool {
@@ -186,19 +232,9 @@ func (j *Judged) unclean() bool {
 	})
 }
 
-// claim judges one line of a .checkpoint.
-func (r *rules) claim(e statedir.Offset) {
-	l := r.task.Layout
-	at := slices.IndexFunc(r.task.Stores, func(s *store.Store) bool { return l.ChangelogTopic(r.app.Layout.ID, s.Name) == e.Topic })
-	if e.Offset == statedir.OffsetUnknown {
-		r.conclude(at, finding.New(finding.CheckpointUnknown, l.Checkpoint.Path, finding.Found("%s-%d", volume.Text(e.Topic), e.Partition)))
-		return
-	}
-	if at < 0 {
-		r.gone(e)
-		return
-	}
-	s := r.task.Stores[at]
+// claim judges the line of a .checkpoint that is about a store.
+func (r *rules) claim(at int, e statedir.Offset) {
+	l, s := r.task.Layout, r.task.Stores[at]
 	claims := finding.Expected("records up to offset %d", e.Offset)
 	switch {
 	// A window or session store may have lost its last segment to retention.
@@ -221,17 +257,10 @@ func tables(s *store.Store) (n int) {
 	return n
 }
 
-// gone judges a line that names no store in the task. The topic of a store that
-// reads its source topic instead of a changelog does not tell its name.
-func (r *rules) gone(e statedir.Offset) {
+// gone judges a line that names no store in the task.
+func (r *rules) gone(name string, e statedir.Offset) {
 	l := r.task.Layout
-	prefix, suffix, _ := strings.Cut(l.ChangelogTopic(r.app.Layout.ID, "\x00"), "\x00")
-	name, ok := strings.CutPrefix(e.Topic, prefix)
-	if !ok {
-		return
-	}
-	name, ok = strings.CutSuffix(name, suffix)
-	if !ok || name == "" || strings.ContainsAny(name, "/\x00") || unlisted(r.task.Findings) {
+	if unlisted(r.task.Findings) {
 		return
 	}
 	r.conclude(-1, finding.New(finding.StoreGone, filepath.Join(l.Path, "rocksdb", name),
