@@ -217,10 +217,14 @@ func (e ShutdownJudged) Level() slog.Level {
 	return slog.LevelInfo
 }
 func (f FindingAppeared) Level() slog.Level {
-	if f.Severity == "info" {
+	switch f.Severity {
+	case "info":
 		return slog.LevelInfo
+	case "damage":
+		return slog.LevelError
+	default:
+		return slog.LevelWarn
 	}
-	return slog.LevelWarn
 }
 
 func (Started) Message() string            { return "started" }

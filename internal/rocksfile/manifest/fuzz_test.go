@@ -55,6 +55,24 @@ func check(t *testing.T, s *manifest.State, err error, size int) {
 	}
 }
 
+// checkReplaced: whatever the bytes are, the answer is about what was asked.
+func checkReplaced(t *testing.T, data []byte, s *manifest.State) {
+	t.Helper()
+	numbers := map[uint64]bool{}
+	for n := range uint64(64) {
+		numbers[n] = true
+	}
+	got, err := manifest.Replaced(bytes.NewReader(data), s.Size, numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range got {
+		if !numbers[n] {
+			t.Fatalf("table %d, which was not asked for", n)
+		}
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(s)
@@ -62,6 +80,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := load(data)
 		check(t, s, err, len(data))
+		checkReplaced(t, data, s)
 		// What is in the State is whole: read to there, it is the same.
 		again, err := load(data[:s.Size])
 		if err != nil && defect(t, err).Kind != manifest.Incomplete {

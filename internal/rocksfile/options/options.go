@@ -103,25 +103,29 @@ func Summary(data []byte) (rocksDBVersion string, families []string) {
 	return rocksDBVersion, families
 }
 
-// WALDir is the setting wal_dir, "" if it is not set: the directory of the
-// write-ahead logs where that is not the database's own. It reads no more than
-// it must and keeps nothing of data.
+// WALDir is the setting wal_dir of the database, "" if there is none: the
+// directory of the write-ahead logs where that is not the database's own. It is
+// what [Parse] gives, and keeps nothing of data.
 func WALDir(data []byte) string {
 	const name = "wal_dir"
-	for rest := data; ; {
-		i := bytes.Index(rest, []byte(name))
-		if i < 0 {
-			return ""
+	var in section
+	for l := (lines{data: data}); l.next(); {
+		line := data[l.from:l.to]
+		if line[0] == '[' {
+			if s, ok := parseSection(string(line)); ok {
+				if in = s; in.kind != database {
+					l.skipSettings()
+				}
+				continue
+			}
 		}
-		line, _, _ := bytes.Cut(rest[i:], []byte("\n"))
-		begins := len(bytes.TrimRight(rest[:i], " \t\r")) // what stands before it in the line
-		if begins == 0 || rest[begins-1] == '\n' {
-			if n, value, ok := parseSetting(string(cutComment(line))); ok && n == name {
+		if in.kind == database && bytes.HasPrefix(line, []byte(name)) {
+			if n, value, ok := parseSetting(string(line)); ok && n == name {
 				return value
 			}
 		}
-		rest = rest[i+len(name):]
 	}
+	return ""
 }
 
 const versionName = "rocksdb_version"

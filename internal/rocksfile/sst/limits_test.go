@@ -73,7 +73,7 @@ func exercise(data []byte, verify bool) error {
 	if n > len(data) {
 		return errors.New("more entries than bytes")
 	}
-	for _, depth := range []Depth{Checksums, Entries} {
+	for _, depth := range []Depth{Structure, Checksums, Entries} {
 		v, err := t.Verify(depth)
 		if err != nil {
 			return errors.New("an error of the source: " + err.Error())
@@ -201,7 +201,7 @@ func TestVerifyHoldsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, depth := range []Depth{Checksums, Entries} {
+	for _, depth := range []Depth{Structure, Checksums, Entries} {
 		runtime.GC()
 		runtime.GC()
 		var before, after runtime.MemStats

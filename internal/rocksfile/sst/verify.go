@@ -25,7 +25,9 @@ const (
 	// block to the last.
 	Structure Depth = iota
 	// Checksums beside that verifies the checksum of every data block. None is
-	// decompressed or parsed.
+	// decompressed or parsed, but before format_version 6, of which a checksum
+	// does not know where its block belongs, the first key of each block that is
+	// not compressed must lie where the index has it.
 	Checksums
 	// Entries beside that decompresses every block and parses every entry. With
 	// the comparator [Bytewise] the keys must ascend, within a block and from
@@ -87,8 +89,10 @@ type Verification struct {
 // source of the bytes answered, as it is; the Verification is then what was
 // found before.
 func (t *Table) Verify(depth Depth) (*Verification, error) {
-	v := verifier{t: t, s: getScratch(), depth: depth, ordered: depth == Entries && t.props.Comparator == Bytewise,
-		out: &Verification{SmallestSequence: math.MaxUint64}}
+	bytewise := t.props.Comparator == Bytewise
+	v := verifier{t: t, s: getScratch(), depth: depth, ordered: depth == Entries && bytewise,
+		placed: depth == Checksums && bytewise && t.foot.version < contextVersion,
+		out:    &Verification{SmallestSequence: math.MaxUint64}}
 	defer v.s.put()
 	if cap(v.s.ahead) == 0 {
 		v.s.ahead = make([]byte, readSize)
@@ -108,7 +112,8 @@ type verifier struct {
 	t       *Table
 	s       *scratch
 	depth   Depth
-	ordered bool // keys can be compared
+	ordered bool // keys can be compared, and all of them are
+	placed  bool // the first key of each block is compared
 	in      ahead
 	out     *Verification
 
@@ -205,6 +210,14 @@ func (v *verifier) dataBlock(x *indexBlock, at handle, part string, h handle) er
 	if v.depth == Structure {
 		return v.note(v.t.foot.within(h, PartData))
 	}
+	if v.placed && h.size+trailerLen <= readSize/2 {
+		serialized, err := v.whole(h, PartData)
+		if err == nil && serialized[h.size] == noCompression {
+			err = v.checkFirst(x, h, serialized[:h.size])
+		}
+		v.separator, v.hasSeparator = append(v.separator[:x.shared], x.key[x.shared:]...), true
+		return v.note(err)
+	}
 	if v.depth == Checksums || h.size > maxBlock {
 		err := v.checksum(h, PartData)
 		if err == nil && v.depth != Checksums {
@@ -224,6 +237,27 @@ func (v *verifier) dataBlock(x *indexBlock, at handle, part string, h handle) er
 		v.separator, v.hasSeparator = append(v.separator[:x.shared], x.key[x.shared:]...), true
 	}
 	return v.note(err)
+}
+
+// checkFirst holds the first key of a block against the index entry that leads to
+// it and the one before.
+func (v *verifier) checkFirst(x *indexBlock, h handle, block []byte) error {
+	var shared, unshared, length uint32
+	n := 0
+	if !take(block, &n, &shared) || !take(block, &n, &unshared) || !take(block, &n, &length) ||
+		shared != 0 || unshared < 8 || int(unshared) > len(block)-n {
+		return nil // an empty block, or one that only parsing it would judge
+	}
+	first := block[n : n+int(unshared)]
+	switch {
+	case v.hasSeparator && !v.behind(first, v.separator):
+		return place(malformed("a first key behind the separator of the block before", ""), PartData, h)
+	case x.firstKey && !bytes.Equal(first, x.first):
+		return place(malformed("the first key that the index has", ""), PartData, h)
+	case v.behind(first, x.key):
+		return place(malformed("a first key before its separator", ""), PartData, h)
+	}
+	return nil
 }
 
 // checkSeparators holds the first and the last key of a block against the
