@@ -194,7 +194,7 @@ func (r *reading) readTable(file *manifest.File, raw *rawOffsets) (t *table, aga
 		}
 	}
 	p := tab.Properties()
-	return &table{info, p.Entries - min(p.Entries, p.Deletions), Format{p.FormatVersion, tab.Checksum()}}, again
+	return &table{info, p.Entries - min(p.Entries, p.Deletions), Format{p.FormatVersion, tab.ChecksumType()}}, again
 }
 
 // missing handles a live table that cannot be opened. It is missing only if the

@@ -314,7 +314,7 @@ func (c *checker) read(src *source, path string, state *manifest.State, file *ma
 	}
 	depth := sst.Structure
 	if c.plan.Depth == Deep {
-		if depth = sst.Checksums; t.Checksum() == sst.NoChecksum {
+		if depth = sst.Checksums; t.ChecksumType() == sst.NoChecksum {
 			depth = sst.Entries
 		}
 	}

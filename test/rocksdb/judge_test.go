@@ -125,6 +125,12 @@ var classes = []class{
 		},
 	},
 	{
+		"hidden by newer tables",
+		"blocks of a table have changed places; nobody reads them there, for newer tables have all of their keys",
+		"table/merging_iterator.cc:36-60, where of several entries of a key only the newest is shown",
+		func(r result) bool { return r.stricter() && r.kind == "swap-blocks" && r.outcome == same },
+	},
+	{
 		"lost records of the MANIFEST",
 		"RocksDB takes a record beyond the end of the file, or one of zeros, for one whose writer died, and what it said for nothing, and misses no record that is gone; here that was nothing, or only what later writes hide, but only the lost bytes could tell",
 		"db/log_reader.cc:253-271, 309-320 and 614-621, with the mode of db/log_reader.h:87",

@@ -325,6 +325,7 @@ func (g *generator) tables(names []string) {
 	for _, i := range g.some(len(all), 3) {
 		g.cut("cut-between", "SST", name, all[i].from)
 	}
+	g.swapBlocks(name, data, byPart["data"])
 	for range 3 {
 		g.zeroSome("SST", name, 200)
 	}
@@ -342,6 +343,29 @@ func (g *generator) tables(names []string) {
 		if g.twin[names[i]] != nil {
 			g.ofTwin("SST", names[i], names[i])
 		}
+	}
+}
+
+// swapBlocks swaps at most three pairs of data blocks of one size, as writes to a
+// wrong place do. Before format_version 6 no checksum minds.
+func (g *generator) swapBlocks(name string, data []byte, blocks []region) {
+	bySize := map[int][]region{}
+	for _, b := range blocks {
+		bySize[b.to-b.from] = append(bySize[b.to-b.from], b)
+	}
+	n := 0
+	for _, size := range slices.Sorted(maps.Keys(bySize)) {
+		same := bySize[size]
+		if len(same) < 2 || n == 3 {
+			continue
+		}
+		n++
+		i := g.IntN(len(same) - 1)
+		j := i + 1 + g.IntN(len(same)-i-1)
+		swapped := slices.Clone(data)
+		copy(swapped[same[i].from:same[i].to], data[same[j].from:same[j].to])
+		copy(swapped[same[j].from:same[j].to], data[same[i].from:same[i].to])
+		g.change("swap-blocks", "SST", name, fmt.Sprintf("the blocks at %d and %d swapped", same[i].from, same[j].from), swapped)
 	}
 }
 

@@ -111,9 +111,9 @@ func cpu(t *testing.T) time.Duration {
 }
 
 func TestCostIsBoundedByTheSize(t *testing.T) {
-	limit, size, multiple, buffers := 250*time.Millisecond, 1<<20, 8, 1
+	limit, size, multiple, buffers := 250*time.Millisecond, 1<<20, 12, 1
 	if RaceDetector { // which also throws away half of what goes back to a pool
-		limit, size, multiple, buffers = time.Second, 1<<17, 16, 2
+		limit, size, multiple, buffers = time.Second, 1<<17, 24, 2
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -141,7 +141,7 @@ func TestCostIsBoundedByTheSize(t *testing.T) {
 			most := uint64(multiple*len(data) + buffers*readSize + 64<<10)
 			switch p := made[name]; {
 			case strings.Contains(p.Compression, "BZip2"): // its decoder has no second use
-				most += 450 << 10 * (2*p.DataBlocks + 10)
+				most += 450 << 10 * (3*p.DataBlocks + 10)
 			case p.Compression != "" && p.Compression != compressions[0]:
 				most += 512 << 10
 			}

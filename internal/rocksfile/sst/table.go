@@ -107,9 +107,6 @@ type Table struct {
 	verify   bool   // false only for tests that want to reach the decoders with any bytes
 }
 
-// Checksum is the algorithm that protects the blocks.
-func (t *Table) Checksum() ChecksumType { return t.foot.checksum }
-
 // Open reads the footer, the metaindex and the properties of a table file of
 // size bytes and verifies their checksums. In the usual case that is one read
 // of 4 KiB; one more for each of the two blocks that does not lie in the last
