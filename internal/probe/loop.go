@@ -69,9 +69,9 @@ type loop struct {
 
 type rate struct{ events int }
 
-// confirmAfter is how long after a picture the next one is taken that is to
+// confirmAfter is how much later than it may a picture is taken that is to
 // confirm a conclusion of damage.
-const confirmAfter = 250 * time.Millisecond
+const confirmAfter = 50 * time.Millisecond
 
 // maxRenew bounds how many names are gathered before simply all are meant.
 const maxRenew = 4096
@@ -207,8 +207,8 @@ func (l *loop) take(r *result) {
 	if r.dirs == nil {
 		return
 	}
-	if r.judgement.Unconfirmed() && l.confirm == nil {
-		l.confirm = time.After(confirmAfter)
+	if after, open := r.judgement.Unconfirmed(); open && l.confirm == nil {
+		l.confirm = time.After(after + confirmAfter)
 	}
 	l.known = newPlaces(r.dirs)
 	l.publish(r, l.mode, len(l.muted))

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"path/filepath"
+	"time"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/store"
@@ -14,11 +15,26 @@ type Judgement struct {
 	apps   map[*store.Application]Judged
 	tasks  map[*store.Task]Judged
 	stores map[*store.Store]Judged
-	// suspects are the conclusions of damage that this picture allows, and
-	// whether they count.
-	suspects map[suspect]bool
-	open     int // suspects that are not confirmed
+	// suspects are the conclusions of damage that this picture allows.
+	suspects map[suspect]sighting
+	wait     time.Duration // until the first of those that do not count may
+	open     bool          // there are such
 }
+
+// sighting of a suspect in every full picture since a moment.
+type sighting struct {
+	first  time.Time
+	counts bool
+}
+
+// What is concluded from several files must hold for a while: at rest longer than
+// two files are apart that are renamed or copied together; of an application that
+// runs longer than it needs to delete a task, file by file (a rebalance, the
+// cleaner, a wipe under exactly-once).
+const (
+	atRest  = 200 * time.Millisecond
+	running = 5 * time.Second
+)
 
 type suspect struct {
 	code finding.Code
@@ -29,21 +45,22 @@ type suspect struct {
 // opinion of RocksDB. It may be nil.
 type More func(*store.Database) []finding.Finding
 
-// Judge judges a picture. What it concludes of damage counts only if the picture
-// before, of which prev is the judgement, allowed the same conclusion, and anew
-// says that everything was looked at again since; with a nil prev none counts yet,
-// see [Judgement.Unconfirmed].
+// Judge judges a picture. What it concludes of damage counts only if every picture
+// for a while allowed the same conclusion: 200 ms, and five seconds where the
+// application runs. prev is the judgement of the picture before, nil if there was
+// none, and anew says that everything was looked at again since.
 func Judge(dirs []*store.StateDir, q Question, more More, prev *Judgement, anew bool) *Judgement {
 	j := &Judgement{
 		apps: map[*store.Application]Judged{}, tasks: map[*store.Task]Judged{}, stores: map[*store.Store]Judged{},
-		suspects: map[suspect]bool{},
+		suspects: map[suspect]sighting{},
 	}
+	now := time.Now()
 	for _, d := range dirs {
 		shared := sharedWALDirs(d)
 		for _, a := range d.Applications {
 			app := Judged{Verdict: Empty, Findings: a.Findings}
 			for _, t := range a.Tasks {
-				r := rules{j: j, prev: prev, anew: anew, q: q, more: more, dir: d, app: a, task: t, shared: shared,
+				r := rules{j: j, prev: prev, anew: anew, now: now, q: q, more: more, dir: d, app: a, task: t, shared: shared,
 					out: Judged{Verdict: Empty, Findings: t.Findings}, stores: make([]Judged, len(t.Stores))}
 				r.judge()
 				j.tasks[t] = r.out
@@ -77,23 +94,32 @@ func (j Judged) With(more []finding.Finding) Judged {
 	return j
 }
 
-// Unconfirmed says that another picture is called for: there are conclusions
-// that it would confirm.
-func (j *Judgement) Unconfirmed() bool { return j.open > 0 }
+// Unconfirmed says that another picture is called for: there are conclusions that
+// it may confirm, the first of them after the time that it gives.
+func (j *Judgement) Unconfirmed() (after time.Duration, open bool) { return j.wait, j.open }
 
 // confirmed notes a conclusion of damage and says whether it counts.
 func (r *rules) confirmed(f *finding.Finding) bool {
-	s := suspect{f.Code, f.File}
-	counts := false
+	key, seen := suspect{f.Code, f.File}, sighting{first: r.now}
 	if r.prev != nil {
-		counted, known := r.prev.suspects[s]
-		counts = known && (counted || r.anew)
+		if before, known := r.prev.suspects[key]; known {
+			seen = before
+		}
 	}
-	r.j.suspects[s] = counts
-	if !counts {
-		r.j.open++
+	need := running
+	if r.atRest() {
+		need = atRest
 	}
-	return counts
+	left := need - r.now.Sub(seen.first)
+	seen.counts = seen.counts || r.anew && left <= 0
+	r.j.suspects[key] = seen
+	if !seen.counts {
+		if left = max(left, 0); !r.j.open || left < r.j.wait {
+			r.j.wait = left
+		}
+		r.j.open = true
+	}
+	return seen.counts
 }
 
 // conclude adds a finding of the rules to a store, or with store -1 to the task.

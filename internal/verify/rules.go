@@ -17,6 +17,7 @@ import (
 type rules struct {
 	j, prev *Judgement
 	anew    bool
+	now     time.Time
 	q       Question
 	more    More
 	dir     *store.StateDir

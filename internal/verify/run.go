@@ -30,10 +30,13 @@ type Verification struct {
 	Results map[string]*Result
 }
 
-// picturePause is how long after a picture the next one is taken that is to
-// confirm it. What is true while an application opens or closes a store, or
-// deletes a task, is over by then, or was on the way.
-const picturePause = 250 * time.Millisecond
+// shortest is how much later than it may a picture is taken that is to confirm
+// another one.
+const shortest = 20 * time.Millisecond
+
+// maxPictures bounds them, where an application changes from one to the next.
+// What could not be confirmed by then is left out.
+const maxPictures = 5
 
 // Run takes a picture of state directories, checks every database in it, and
 // judges it all. Volumes has one for each path. With the verification before it,
@@ -77,9 +80,13 @@ func Picture(ctx context.Context, dirs []*store.StateDir, vs []*volume.Volume, q
 		last = before.Judgement
 	}
 	out.Judgement = Judge(out.Dirs, q, out.more, last, true)
-	for looks := 0; out.Judgement.Unconfirmed() && looks < secondLooks && ctx.Err() == nil; looks++ {
+	for range maxPictures {
+		after, open := out.Judgement.Unconfirmed()
+		if !open || ctx.Err() != nil {
+			break
+		}
 		out.Retries++
-		sleep(ctx, picturePause)
+		sleep(ctx, after+shortest)
 		out.Dirs = look(out.Dirs)
 		out.Judgement = Judge(out.Dirs, q, out.more, out.Judgement, true)
 	}

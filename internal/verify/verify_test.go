@@ -258,42 +258,58 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestConclusionsWaitForASecondPicture: damage that is concluded counts when two
-// pictures in a row allow it, and only if everything was looked at anew.
-func TestConclusionsWaitForASecondPicture(t *testing.T) {
+// TestConclusionsWait: damage that is concluded counts when every picture of a while
+// allows it, and only if everything was looked at anew; of an application that
+// runs the while is longer, for it may be deleting the task.
+func TestConclusionsWait(t *testing.T) {
 	t.Parallel()
-	dir := fixture.Unpack(t, "3.9.1", "corrupt-alos-store-dir-removed")
-	v := volume.New(volume.OS())
-	look := func() []*store.StateDir { return []*store.StateDir{store.Scan(v, dir, nil)} }
-	verdict := func(j *verify.Judgement, dirs []*store.StateDir) verify.Verdict {
-		return j.Application(dirs[0].Applications[0]).Verdict
-	}
-	one := look()
-	first := verify.Judge(one, verify.Question{}, nil, nil, true)
-	if verdict(first, one) != verify.OK || !first.Unconfirmed() {
-		t.Errorf("one look: %s, unconfirmed %v", verdict(first, one), first.Unconfirmed())
-	}
-	if j := verify.Judge(one, verify.Question{}, nil, first, false); verdict(j, one) != verify.OK || !j.Unconfirmed() {
-		t.Errorf("the same look again: %s", verdict(j, one))
-	}
-	two := look()
-	second := verify.Judge(two, verify.Question{}, nil, first, true)
-	if verdict(second, two) != verify.Damaged || second.Unconfirmed() {
-		t.Errorf("two looks: %s", verdict(second, two))
-	}
-	if j := verify.Judge(two, verify.Question{}, nil, second, false); verdict(j, two) != verify.Damaged {
-		t.Errorf("what counts goes on to count: %s", verdict(j, two))
-	}
-	// It heals and comes again: it has to be confirmed again.
-	task := filepath.Join(dir, "calos391", "0_0")
-	whole, err := os.ReadFile(filepath.Join(task, ".checkpoint"))
-	must(t, err)
-	checkpoint(t, task, "0\n1\ncalos391-x00-changelog 0 2999\n")
-	healed := verify.Judge(look(), verify.Question{}, nil, second, true)
-	checkpoint(t, task, string(whole))
-	three := look()
-	if j := verify.Judge(three, verify.Question{}, nil, healed, true); verdict(j, three) != verify.OK || !j.Unconfirmed() {
-		t.Errorf("after it has healed: %s", verdict(j, three))
+	for _, runs := range []bool{false, true} {
+		dir := fixture.Unpack(t, "3.9.1", "corrupt-alos-store-dir-removed")
+		if runs {
+			holder.Hold(t, filepath.Join(dir, "calos391", ".lock"), filepath.Join(dir, "calos391/0_0/rocksdb/x00/LOCK"))
+		}
+		v := volume.New(volume.OS())
+		look := func() []*store.StateDir { return []*store.StateDir{store.Scan(v, dir, nil)} }
+		verdict := func(j *verify.Judgement, dirs []*store.StateDir) verify.Verdict {
+			return j.Application(dirs[0].Applications[0]).Verdict
+		}
+		least, most := 100*time.Millisecond, 200*time.Millisecond
+		if runs {
+			least, most = 4*time.Second, 5*time.Second
+		}
+		one := look()
+		first := verify.Judge(one, verify.Question{}, nil, nil, true)
+		after, open := first.Unconfirmed()
+		if verdict(first, one) != verify.OK || !open || after < least || after > most {
+			t.Errorf("one look: %s, unconfirmed %v for %v", verdict(first, one), open, after)
+		}
+		two := look()
+		if j := verify.Judge(two, verify.Question{}, nil, first, true); verdict(j, two) != verify.OK {
+			t.Errorf("two looks at once: %s", verdict(j, two))
+		}
+		time.Sleep(after)
+		if j := verify.Judge(one, verify.Question{}, nil, first, false); verdict(j, one) != verify.OK {
+			t.Errorf("the same look again: %s", verdict(j, one))
+		}
+		two = look()
+		second := verify.Judge(two, verify.Question{}, nil, first, true)
+		if _, open := second.Unconfirmed(); verdict(second, two) != verify.Damaged || open {
+			t.Errorf("two looks: %s, unconfirmed %v", verdict(second, two), open)
+		}
+		if j := verify.Judge(two, verify.Question{}, nil, second, false); verdict(j, two) != verify.Damaged {
+			t.Errorf("what counts goes on to count: %s", verdict(j, two))
+		}
+		// It heals and comes again: it has to be confirmed again.
+		task := filepath.Join(dir, "calos391", "0_0")
+		whole, err := os.ReadFile(filepath.Join(task, ".checkpoint"))
+		must(t, err)
+		checkpoint(t, task, "0\n1\ncalos391-x00-changelog 0 2999\n")
+		healed := verify.Judge(look(), verify.Question{}, nil, second, true)
+		checkpoint(t, task, string(whole))
+		three := look()
+		if j := verify.Judge(three, verify.Question{}, nil, healed, true); verdict(j, three) != verify.OK {
+			t.Errorf("after it has healed: %s", verdict(j, three))
+		}
 	}
 }
 

@@ -3,12 +3,18 @@
 package judge
 
 import (
+	"time"
+
 	"streams-sidecar/internal/store"
 	"streams-sidecar/internal/verify"
 )
 
-// Picture judges a picture that was the same at the look before.
+// Picture judges a picture that has been the same for long enough.
 func Picture(dirs []*store.StateDir) *verify.Judgement {
-	first := verify.Judge(dirs, verify.Question{}, nil, nil, true)
-	return verify.Judge(dirs, verify.Question{}, nil, first, true)
+	j := verify.Judge(dirs, verify.Question{}, nil, nil, true)
+	for after, open := j.Unconfirmed(); open; after, open = j.Unconfirmed() {
+		time.Sleep(after)
+		j = verify.Judge(dirs, verify.Question{}, nil, j, true)
+	}
+	return j
 }
