@@ -4,7 +4,8 @@
 // sizes, the changelog offsets that are durable, whether it is in use, and
 // whether its last close was clean where the files can tell.
 //
-// It judges no damage (verify does) and forecasts nothing. It reads only
+// What is wrong with a file it finds while it reads; what follows from several
+// files, and the verdicts, are verify's. It forecasts nothing. It reads only
 // through volume, keeps no file open, and everything it returns is immutable:
 // a later look takes the earlier one as its memory and returns a new value, or
 // the same one when nothing has changed.
