@@ -13,7 +13,10 @@ package store
 
 import (
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"streams-sidecar/internal/finding"
 	"streams-sidecar/internal/rocksfile/manifest"
@@ -258,14 +261,44 @@ func newMemory(prev *StateDir) memory {
 
 func assemble(v *volume.Volume, layout *statedir.Dir, mem memory, dirty map[string]bool) *StateDir {
 	out := &StateDir{Layout: layout, Applications: make([]*Application, 0, len(layout.Applications))}
+	stores := lookAtAll(v, layout, mem, dirty)
 	for _, al := range layout.Applications {
 		app := &Application{Layout: al, Running: al.Running, Findings: al.Findings, Tasks: make([]*Task, 0, len(al.Tasks))}
 		for _, tl := range al.Tasks {
-			app.Tasks = append(app.Tasks, assembleTask(v, al, tl, mem, dirty))
+			app.Tasks = append(app.Tasks, assembleTask(al, tl, stores[:len(tl.Stores)]))
+			stores = stores[len(tl.Stores):]
 		}
 		app.doubt(v)
 		out.Applications = append(out.Applications, app)
 	}
+	return out
+}
+
+// lookers is how many stores are looked at at a time: enough for the processors
+// of most pods, and few for a volume.
+const lookers = 4
+
+// lookAtAll looks at every store, in the order of the layout.
+func lookAtAll(v *volume.Volume, layout *statedir.Dir, mem memory, dirty map[string]bool) []*Store {
+	var looks []func() *Store
+	for _, al := range layout.Applications {
+		for _, tl := range al.Tasks {
+			for _, sl := range tl.Stores {
+				looks = append(looks, func() *Store { return look(v, owner{al, tl}, sl, mem[sl.Path], dirty) })
+			}
+		}
+	}
+	out := make([]*Store, len(looks))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(len(looks), runtime.GOMAXPROCS(0), lookers) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(looks)); i = next.Add(1) - 1 {
+				out[i] = looks[i]()
+			}
+		})
+	}
+	all.Wait()
 	return out
 }
 
@@ -313,11 +346,11 @@ func (a *Application) openStore() string {
 	return ""
 }
 
-func assembleTask(v *volume.Volume, al *statedir.Application, tl *statedir.Task, mem memory, dirty map[string]bool) *Task {
+func assembleTask(al *statedir.Application, tl *statedir.Task, stores []*Store) *Task {
 	t := &Task{Layout: tl, Stores: make([]*Store, 0, len(tl.Stores))}
 	t.Findings = append(t.Findings, tl.Findings...)
-	for _, sl := range tl.Stores {
-		s := look(v, owner{al, tl}, sl, mem[sl.Path], dirty)
+	for i, sl := range tl.Stores {
+		s := stores[i]
 		if sl.SetAside && !s.namedByOffsets(al, tl) {
 			t.Findings = append(t.Findings, finding.New(finding.ForeignDirectory, sl.Path,
 				finding.Found("%d bytes", s.Sizes.Total())))

@@ -120,8 +120,9 @@ func Check(ctx context.Context, subjects []Subject, plan Plan) []*Result {
 		jobs = c.jobs(jobs, &subjects[i], subjects[i].Database, r)
 	}
 	c.run(jobs)
-	for i, r := range results {
-		c.again(&subjects[i], r)
+	c.again(subjects, results)
+	for _, r := range results {
+		slices.SortStableFunc(r.Findings, func(a, b finding.Finding) int { return b.Severity.Rank() - a.Severity.Rank() })
 		r.At = time.Now()
 	}
 	return results
@@ -196,36 +197,46 @@ func (c *checker) keep(r *Result, o outcome) {
 }
 
 // again looks anew at what looks like damage, and at a database of which a table
-// has vanished: that is damage only if its newest MANIFEST still names it.
-func (c *checker) again(s *Subject, r *Result) {
+// has vanished: that is damage only if its newest MANIFEST still names it. One
+// pause is for all of them, since a volume that fails can make every database
+// doubtful.
+func (c *checker) again(subjects []Subject, results []*Result) {
 	for look := 0; look < secondLooks && c.ctx.Err() == nil; look++ {
-		doubted := damaged(r.Findings)
-		if !doubted && (r.Passed == 0 || look > 0) {
-			break
-		}
-		r.Retries++
-		sleep(c.ctx, lookPause)
-		db := s.Database.Reread(s.Volume)
-		if db == nil { // it is gone: a segment that has expired, a task that was wiped
-			r.Findings = slices.DeleteFunc(r.Findings, isDamage)
-			return
-		}
-		var found []finding.Finding
-		if doubted {
-			found = c.confirm(s, db, r.Findings)
-		}
-		kept := slices.DeleteFunc(r.Findings, func(f finding.Finding) bool {
-			return isDamage(f) && !slices.ContainsFunc(found, func(o finding.Finding) bool { return sameFinding(&o, &f) })
-		})
-		// What the reader itself says has had its second look.
-		for _, f := range db.Findings {
-			if isDamage(f) {
-				kept = merge(kept, f)
+		var jobs []func()
+		for i, r := range results {
+			if doubted := damaged(r.Findings); doubted || r.Passed > 0 && look == 0 {
+				jobs = append(jobs, func() { c.lookAgain(&subjects[i], r, doubted) })
 			}
 		}
-		r.Findings = kept
+		if len(jobs) == 0 {
+			return
+		}
+		sleep(c.ctx, lookPause)
+		c.run(jobs)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b finding.Finding) int { return b.Severity.Rank() - a.Severity.Rank() })
+}
+
+func (c *checker) lookAgain(s *Subject, r *Result, doubted bool) {
+	r.Retries++
+	db := s.Database.Reread(s.Volume)
+	if db == nil { // it is gone: a segment that has expired, a task that was wiped
+		r.Findings = slices.DeleteFunc(r.Findings, isDamage)
+		return
+	}
+	var found []finding.Finding
+	if doubted {
+		found = c.confirm(s, db, r.Findings)
+	}
+	kept := slices.DeleteFunc(r.Findings, func(f finding.Finding) bool {
+		return isDamage(f) && !slices.ContainsFunc(found, func(o finding.Finding) bool { return sameFinding(&o, &f) })
+	})
+	// What the reader itself says has had its second look.
+	for _, f := range db.Findings {
+		if isDamage(f) {
+			kept = merge(kept, f)
+		}
+	}
+	r.Findings = kept
 }
 
 func isDamage(f finding.Finding) bool { return f.Severity == finding.Damage }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -222,8 +223,9 @@ type osFile struct {
 	info Info
 
 	// For ReadPast.
-	mapOnce sync.Once
-	mapped  []byte // the file, inaccessible; nil where that cannot be had
+	adviseOnce, mapOnce sync.Once
+	mapped              []byte      // the file, inaccessible; nil where that cannot be had
+	cannotCount         atomic.Bool // the kernel does not say how many pages are cached
 }
 
 func (f *osFile) Info() Info { return f.info }

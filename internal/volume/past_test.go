@@ -157,7 +157,10 @@ func TestReadPastLeavesTheCacheAsItWas(t *testing.T) {
 	content := random((pages-1)*page + 1234)
 	path := filepath.Join(onDisk(t), "000012.sst")
 	must(t, os.WriteFile(path, content, 0o600))
-	v := volume.New(volumetest.New(t, volume.OS()), volume.Deadline(time.Minute))
+	volumes := map[string]*volume.Volume{
+		"counted":     volume.New(volumetest.New(t, volume.OS()), volume.Deadline(time.Minute)),
+		"not counted": volume.New(volumetest.New(t, volume.OSWithoutCount()), volume.Deadline(time.Minute)),
+	}
 	half := pages / 2
 	some := []byte(strings.Repeat(".", pages))
 	r := rand.New(rand.NewPCG(1, 2))
@@ -174,20 +177,59 @@ func TestReadPastLeavesTheCacheAsItWas(t *testing.T) {
 		{"some pages are hot", string(some)},
 	} {
 		for _, step := range []int{page, 3*page + 77, 256 << 10, len(content) + 1} {
-			what := fmt.Sprintf("%s, in reads of %d", before.name, step)
-			keepsCache(t, what, path, before.pages, func() {
-				got, err := volume.Do(v, path, func(fs volume.FS) ([]byte, error) {
-					f, err := fs.Open(path)
-					if err != nil {
-						return nil, err
+			for with, v := range volumes {
+				what := fmt.Sprintf("%s, in reads of %d, %s", before.name, step, with)
+				keepsCache(t, what, path, before.pages, func() {
+					got, err := volume.Do(v, path, func(fs volume.FS) ([]byte, error) {
+						f, err := fs.Open(path)
+						if err != nil {
+							return nil, err
+						}
+						defer func() { _ = f.Close() }()
+						return readIn(volume.Past(f), step)
+					})
+					if err != nil || !bytes.Equal(got, content) {
+						t.Errorf("%s: %d bytes, %v; not what was written", what, len(got), err)
 					}
-					defer func() { _ = f.Close() }()
-					return readIn(volume.Past(f), step)
 				})
-				if err != nil || !bytes.Equal(got, content) {
-					t.Errorf("%s: %d bytes, %v; not what was written", what, len(got), err)
-				}
-			})
+			}
+		}
+	}
+}
+
+// TestReadPastMapsOnlyWhatIsPartlyCached: what is cached as a whole, or not at
+// all, is told by a count.
+func TestReadPastMapsOnlyWhatIsPartlyCached(t *testing.T) {
+	t.Parallel()
+	page := os.Getpagesize()
+	path := filepath.Join(onDisk(t), "000012.sst")
+	must(t, os.WriteFile(path, random(64*page), 0o600))
+	if !volume.CountsCached(open(t, path)) {
+		t.Skip("cachestat(2) is not known here, or not allowed")
+	}
+	for _, c := range []struct {
+		pages string
+		want  bool
+	}{
+		{strings.Repeat("#", 64), false},
+		{strings.Repeat(".", 64), false},
+		{strings.Repeat("#", 16) + strings.Repeat(".", 16) + strings.Repeat("#", 32), false}, // each read by itself
+		{strings.Repeat("#", 40) + strings.Repeat(".", 24), true},
+	} {
+		got := !c.want
+		for range 5 { // the kernel may take a page away meanwhile
+			cache(t, path, c.pages)
+			f := open(t, path)
+			_, err := readIn(volume.Past(f), 16*page)
+			must(t, err)
+			got = mapped(t, path)
+			must(t, f.Close())
+			if got == c.want {
+				break
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: mapped %v, want %v", c.pages, got, c.want)
 		}
 	}
 }
@@ -311,8 +353,9 @@ func TestCloseLeavesNoMapping(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "000012.sst")
 	write(t, path, "0123456789")
-	f := open(t, path)
-	_, err := f.ReadPast(make([]byte, 4), 0)
+	f, err := volume.OSWithoutCount().Open(path) // nothing else makes a mapping certain
+	must(t, err)
+	_, err = f.ReadPast(make([]byte, 4), 0)
 	must(t, err)
 	if !mapped(t, path) {
 		t.Fatal("the file was not mapped, or a mapping cannot be seen")

@@ -5,12 +5,15 @@
 package manystores
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"streams-sidecar/internal/rocksfile/rockstest"
+	"streams-sidecar/internal/rocksfile/sst"
 	"streams-sidecar/test/fixture"
 )
 
@@ -84,9 +87,10 @@ func (m *maker) history() []byte {
 	number, seq := uint64(firstTable), uint64(1)
 	var old rockstest.Edit
 	for i := range flushes {
-		for id, size := range map[uint32]int{1: len(m.data), 2: len(m.offsets)} {
+		for id, data := range map[uint32][]byte{1: m.data, 2: m.offsets} {
 			edits = append(edits, rockstest.Edit{}.Family(id).LogNumber(4).PrevLog(0).NextFile(number+2).LastSequence(seq+500).
-				Add(rockstest.File{Number: m.number(i, id), Size: uint64(size), SmallestSeq: seq, LargestSeq: seq + uint64(id)*200, CreationTime: 1796062800}))
+				Add(rockstest.File{Number: m.number(i, id), Size: uint64(len(data)), SmallestSeq: seq, LargestSeq: seq + uint64(id)*200, CreationTime: 1796062800,
+					UniqueID: m.uniqueID(data)}))
 		}
 		number, seq = number+2, seq+500
 		if i < flushes-DataTables {
@@ -101,6 +105,20 @@ func (m *maker) history() []byte {
 		append(rockstest.Edit{}.Family(1).NextFile(number).LastSequence(seq), old...),
 		append(rockstest.Edit{}.Family(2).NextFile(number).LastSequence(seq), oldOffsets...))
 	return rockstest.Manifest(edits...)
+}
+
+// uniqueID is that of a table as a MANIFEST has it, in its first half.
+func (m *maker) uniqueID(table []byte) string {
+	t, err := sst.Open(bytes.NewReader(table), int64(len(table)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	p := t.Properties()
+	session, ok := p.SessionHalf()
+	if !ok {
+		m.t.Fatal("a table without a session")
+	}
+	return string(binary.LittleEndian.AppendUint64(nil, session)) + "whatever"
 }
 
 // number of the table that a flush wrote for a family.

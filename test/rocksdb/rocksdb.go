@@ -47,7 +47,13 @@ type Answer struct {
 	// VerifyError is that of DB::VerifyChecksum, which reads every block of every
 	// live table.
 	VerifyError string `json:"verify_error,omitempty"`
+	// VerifyCPU is the processor time that it took, seconds.
+	VerifyCPU float64 `json:"verify_cpu_seconds"`
 }
+
+// VerifyOnly is the first argument that has the process verify a database, but
+// not read it.
+const VerifyOnly = "--verify-only"
 
 // Family is what can be read of a column family.
 type Family struct {
@@ -82,9 +88,21 @@ func Program(t testing.TB) string {
 // Kafka Streams has it do.
 func Ask(t testing.TB, dir string, families []string) Answer {
 	t.Helper()
+	return ask(t, append([]string{dir}, families...)...)
+}
+
+// Verify has RocksDB do nothing but DB::VerifyChecksum, of the family default
+// alone.
+func Verify(t testing.TB, dir string) Answer {
+	t.Helper()
+	return ask(t, VerifyOnly, dir)
+}
+
+func ask(t testing.TB, args ...string) Answer {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, Program(t), append([]string{dir}, families...)...)
+	cmd := exec.CommandContext(ctx, Program(t), args...)
 	// An arena for each thread would take the address space for nothing.
 	cmd.Env = append(os.Environ(), "MALLOC_ARENA_MAX=1", "GOMAXPROCS=1")
 	var out, words bytes.Buffer
@@ -98,7 +116,7 @@ func Ask(t testing.TB, dir string, families []string) Answer {
 		}
 		return a
 	case !ok || exit.ExitCode() == 1:
-		t.Fatalf("ask about %s: %v\n%s", dir, err, words.Bytes())
+		t.Fatalf("ask about %s: %v\n%s", args, err, words.Bytes())
 	case signal(exit.ProcessState) == syscall.SIGKILL: // at the end of its time
 		a.End = Hangs
 	default:

@@ -1,6 +1,7 @@
 package rockstest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -18,6 +19,7 @@ type File struct {
 	CreationTime            uint64 // 0: the field is not written
 	OldestBlob              uint64 // 0: the field is not written
 	PathID                  uint32
+	UniqueID                string // 16 bytes; "": 0123456789abcdef
 }
 
 func (e Edit) uvarint(values ...uint64) Edit {
@@ -69,7 +71,7 @@ func (e Edit) Add(f File) Edit {
 	if f.OldestBlob > 0 {
 		e = e.FileField(4, string(binary.AppendUvarint(nil, f.OldestBlob)))
 	}
-	e = e.FileField(12, "0123456789abcdef")
+	e = e.FileField(12, cmp.Or(f.UniqueID, "0123456789abcdef"))
 	return e.EndFile()
 }
 

@@ -434,6 +434,15 @@ type window struct {
 	off  uint64
 }
 
+// block gives a block that lies in the file, with its trailer, if it begins in
+// the window, which reaches up to the last one.
+func (w window) block(h handle) ([]byte, bool) {
+	if len(w.data) == 0 || h.offset < w.off {
+		return nil, false
+	}
+	return w.data[h.offset-w.off : h.end()-w.off], true
+}
+
 // read returns the contents of a block without its trailer, verified and
 // decompressed. They are valid until *buf is used again.
 func (t *Table) read(s *scratch, h handle, part string, w window, buf *[]byte) ([]byte, error) {
@@ -492,8 +501,8 @@ func (t *Table) fetch(h handle, part string, w window, buf *[]byte) ([]byte, err
 	if err := t.foot.check(h, part); err != nil {
 		return nil, err
 	}
-	if len(w.data) > 0 && h.offset >= w.off {
-		return w.data[h.offset-w.off : h.end()-w.off], nil
+	if p, ok := w.block(h); ok {
+		return p, nil
 	}
 	n := int(h.size) + trailerLen
 	if cap(*buf) < n {
@@ -530,7 +539,7 @@ type scratch struct {
 	tail                [tailSize]byte
 	top, part, data     []byte
 	dict                []byte
-	ahead               []byte
+	ahead, end          []byte
 	last, separator     []byte
 	codec               codec
 	topIndex, partIndex indexBlock

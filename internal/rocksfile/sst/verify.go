@@ -85,6 +85,9 @@ type Verification struct {
 // 256 KiB at once, and holds that, one block of each level of the index, and
 // with the depth [Entries] one decompressed block.
 //
+// With the depth [Structure] what lies behind the data blocks is read at once, if
+// that is at most 256 KiB.
+//
 // What is wrong with the file is in the Verification. The error is what the
 // source of the bytes answered, as it is; the Verification is then what was
 // found before.
@@ -94,10 +97,7 @@ func (t *Table) Verify(depth Depth) (*Verification, error) {
 		placed: depth == Checksums && bytewise && t.foot.version < contextVersion,
 		out:    &Verification{SmallestSequence: math.MaxUint64}}
 	defer v.s.put()
-	if cap(v.s.ahead) == 0 {
-		v.s.ahead = make([]byte, readSize)
-	}
-	v.in = ahead{src: t.src, buf: v.s.ahead, limit: t.foot.offset}
+	v.in = ahead{src: t.src, s: v.s, limit: t.foot.offset}
 	v.scan.key, v.scan.minPacked, v.separator = v.s.last[:0], math.MaxUint64, v.s.separator[:0]
 	err := v.run()
 	v.s.last, v.s.separator = v.scan.key, v.separator
@@ -115,6 +115,7 @@ type verifier struct {
 	ordered bool // keys can be compared, and all of them are
 	placed  bool // the first key of each block is compared
 	in      ahead
+	end     window // what lies behind the data blocks, if it was read at once
 	out     *Verification
 
 	dataEnd uint64
@@ -141,7 +142,31 @@ func (v *verifier) note(err error) error {
 	return nil
 }
 
+// readEnd reads what lies behind the data blocks.
+func (v *verifier) readEnd() error {
+	from, to := v.t.props.DataSize, v.t.foot.offset
+	if v.depth != Structure || from == 0 || from >= to || to-from > readSize {
+		return nil
+	}
+	if n := int(to - from); cap(v.s.end) < n {
+		v.s.end = make([]byte, n, max(n, 16<<10))
+	}
+	data := v.s.end[:to-from]
+	n, err := v.t.src.ReadAt(data, int64(from))
+	if n == len(data) {
+		v.end = window{data, from}
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil // whose block it is that is too short, its own read will tell
+	}
+	return err
+}
+
 func (v *verifier) run() error {
+	if err := v.readEnd(); err != nil {
+		return err
+	}
 	meta, err := v.metaBlocks()
 	if err := v.note(err); err != nil {
 		return err
@@ -169,7 +194,7 @@ func (v *verifier) index() error {
 		return t.unknownIndex()
 	}
 	load := func(x *indexBlock, h handle, part string, buf *[]byte) error {
-		contents, err := t.read(s, h, part, window{}, buf)
+		contents, err := t.read(s, h, part, v.end, buf)
 		if err != nil {
 			return err
 		}
@@ -338,9 +363,12 @@ func (v *verifier) whole(h handle, part string) ([]byte, error) {
 	if err := v.t.foot.check(h, part); err != nil {
 		return nil, err
 	}
-	serialized, err := v.in.read(h.offset, int(h.size)+trailerLen, &v.s.data, part)
-	if err != nil {
-		return nil, err
+	serialized, ok := v.end.block(h)
+	if !ok {
+		var err error
+		if serialized, err = v.in.read(h.offset, int(h.size)+trailerLen, &v.s.data, part); err != nil {
+			return nil, err
+		}
 	}
 	v.count(h)
 	if v.t.verify {
@@ -353,11 +381,11 @@ func (v *verifier) whole(h handle, part string) ([]byte, error) {
 
 // checksum verifies a block of any size without holding all of it.
 func (v *verifier) checksum(h handle, part string) error {
-	if h.size+trailerLen <= readSize/2 {
-		_, err := v.whole(h, part)
+	if err := v.t.foot.within(h, part); err != nil {
 		return err
 	}
-	if err := v.t.foot.within(h, part); err != nil {
+	if _, there := v.end.block(h); there || h.size+trailerLen <= readSize/2 {
+		_, err := v.whole(h, part)
 		return err
 	}
 	sum := newDigest(v.t.foot.checksum)
@@ -391,7 +419,7 @@ type named struct {
 // file order, without the index. Two of them cannot share bytes.
 func (v *verifier) metaBlocks() ([]named, error) {
 	t, at := v.t, v.t.foot.metaindex
-	contents, err := t.read(v.s, at, partMetaindex, window{}, &v.s.data)
+	contents, err := t.read(v.s, at, partMetaindex, v.end, &v.s.data)
 	if err != nil {
 		return nil, err
 	}
@@ -445,7 +473,7 @@ func (v *verifier) metaBlock(m named) error {
 	switch {
 	case m.name == "rocksdb.properties":
 		v.count(m.handle)
-		_, err := v.t.propertiesBlock(v.s, window{})
+		_, err := v.t.propertiesBlock(v.s, v.end)
 		return err
 	case m.name == "rocksdb.compression_dict":
 		return v.checksum(m.handle, partDictionary)
@@ -464,7 +492,7 @@ const partitionedFilter = "partitionedfilter."
 // filterPartitions verifies a filter of several blocks: its index, laid out
 // as that of the data blocks, and each of them.
 func (v *verifier) filterPartitions(h handle) error {
-	contents, err := v.t.read(v.s, h, partFilterIndex, window{}, &v.s.top)
+	contents, err := v.t.read(v.s, h, partFilterIndex, v.end, &v.s.top)
 	if err != nil {
 		return err
 	}
@@ -551,7 +579,8 @@ func (v *verifier) compare() error {
 // ahead reads a file in large pieces, mostly from its beginning to its end.
 type ahead struct {
 	src   io.ReaderAt
-	buf   []byte
+	s     *scratch
+	buf   []byte // of s
 	off   uint64 // of buf in the file
 	n     int    // bytes of it that are read
 	limit uint64 // where the blocks of the file end
@@ -562,6 +591,12 @@ type ahead struct {
 func (a *ahead) read(off uint64, n int, large *[]byte, part string) ([]byte, error) {
 	if i := off - a.off; off >= a.off && i+uint64(n) <= uint64(a.n) {
 		return a.buf[i : i+uint64(n)], nil
+	}
+	if a.buf == nil {
+		if a.s.ahead == nil {
+			a.s.ahead = make([]byte, readSize)
+		}
+		a.buf = a.s.ahead
 	}
 	// Whole pages of the file to whole pages of the buffer: the kernel copies
 	// those a third faster.

@@ -1,7 +1,8 @@
 // Command rocksopener opens a copy of a database for reading and writing, reads
 // and verifies all of it, and prints what RocksDB said, as JSON. Its arguments
 // are the directory and the column families beside default. See package
-// rocksdb. Without the tag rocksdb it builds everywhere and says so.
+// rocksdb. With the argument --verify-only before them it reads nothing, and
+// measures the verification. Without the tag rocksdb it builds everywhere and says so.
 package main
 
 import (
@@ -37,7 +38,14 @@ func run(args []string) error {
 			return fmt.Errorf("set limit %d: %w", what, err)
 		}
 	}
-	answer, err := look(args[0], args[1:])
+	verifyOnly := args[0] == rocksdb.VerifyOnly
+	if verifyOnly {
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		return errors.New("no directory of a database")
+	}
+	answer, err := look(args[0], args[1:], verifyOnly)
 	if err != nil {
 		return err
 	}

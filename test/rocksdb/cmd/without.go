@@ -8,6 +8,6 @@ import (
 	"streams-sidecar/test/rocksdb"
 )
 
-func look(string, []string) (*rocksdb.Answer, error) {
+func look(string, []string, bool) (*rocksdb.Answer, error) {
 	return nil, errors.New("built without the tag rocksdb; run scripts/build-engine test")
 }
