@@ -83,6 +83,7 @@ type Database struct {
 	manifestTail   [tailBytes]byte // the last bytes that were parsed
 	tables         map[uint64]*table
 	strays         []volume.Info
+	newestStray    int64 // modification time of the youngest of all of them, nanoseconds
 	logs, wals     []volume.Info
 	offsets        offsets
 
@@ -412,6 +413,7 @@ func (r *reading) findStrays() {
 	for n, info := range r.l.tables {
 		if !live[n] {
 			r.db.strays = append(r.db.strays, info)
+			r.db.newestStray = max(r.db.newestStray, info.ModNanos)
 		}
 	}
 	slices.SortFunc(r.db.strays, func(a, b volume.Info) int { return strings.Compare(a.Name, b.Name) })
