@@ -371,6 +371,11 @@ func (r *reading) read() (again bool) {
 		r.db.empty = true
 		return false
 	}
+	if r.l.current >= encryptedPrefix && r.l.current < encryptedPrefix+currentLimit && r.l.identity >= encryptedPrefix {
+		r.defect(finding.New(finding.Encrypted, r.path("CURRENT"),
+			finding.Expected("some 16 bytes"), finding.Found("%d bytes: %d more, as in front of every file of an encrypted database", r.l.current, encryptedPrefix)))
+		return false
+	}
 	r.db.logs, r.db.wals = r.l.logs, r.l.wals
 	r.readOptions()
 	again = r.readManifest()
@@ -514,11 +519,6 @@ func (r *reading) readManifest() (again bool) {
 		r.defect(finding.New(finding.CurrentMissing, r.path("CURRENT"),
 			finding.Found("%d MANIFEST and %d table files without it", r.l.manifests, len(r.l.tables))))
 		return true
-	}
-	if r.l.current >= encryptedPrefix && r.l.current < encryptedPrefix+currentLimit && r.l.identity >= encryptedPrefix {
-		r.defect(finding.New(finding.Encrypted, r.path("CURRENT"),
-			finding.Expected("some 16 bytes"), finding.Found("%d bytes: %d more, as in front of every file of an encrypted database", r.l.current, encryptedPrefix)))
-		return false
 	}
 	data, _, err := volume.ReadFile(r.fs, r.path("CURRENT"), currentLimit)
 	if err != nil {
