@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"streams-sidecar/internal/probe"
 	"streams-sidecar/internal/store"
@@ -94,11 +97,22 @@ func TestCaseG09(t *testing.T) {
 			}
 		}
 	}
+	// The same finding in ten segments, those that are verified first, is one series.
+	const marked = 10
+	for segment := range marked {
+		write(t, filepath.Join(dir, "app", "0_0", "win", fmt.Sprintf("win.%d", 1796062800000+300000*segment), "LOG"),
+			"2026/11/30-18:10:34.000000 1 [ERROR] [db/x.cc:1] Waiting after background compaction error: Corruption: x\n")
+	}
 	a := startAgent(t, "--state-dir", dir, "--rescan-interval=1s")
 	series := regexp.MustCompile(`(?m)^(?:rocksdb|kstreams)_\w+\{.*task_id=`)
 	n := len(series.FindAllString(a.get(t, a.metrics), -1))
-	if n == 0 || n > tasks*40 {
-		t.Errorf("%d series for %d stores of %d segments, want at most 40 for each store", n, tasks, segments)
+	if n == 0 || n > tasks*seriesPerStore {
+		t.Errorf("%d series for %d stores of %d segments, want at most %d for each store", n, tasks, segments, seriesPerStore)
+	}
+	finding := fmt.Sprintf(`kstreams_store_finding{application_id="app",code="log-error",severity="warning",store="win",task_id="0_0"} %d`, marked)
+	a.untilWithin(t, time.Minute, "the finding in ten segments", func() bool { return strings.Contains(a.get(t, a.metrics), finding) })
+	if more := len(series.FindAllString(a.get(t, a.metrics), -1)); more > n+2*tasks+1 { // when each was verified, and the finding
+		t.Errorf("%d series with one kind of finding, %d without", more, n)
 	}
 	if !strings.Contains(a.get(t, a.metrics), fmt.Sprintf(`kstreams_store_segments{application_id="app",store="win",task_id="0_7"} %d`, segments)) {
 		t.Error("the segments are not counted")
@@ -109,31 +123,153 @@ func TestCaseG09(t *testing.T) {
 	a.until(t, "the end of a task's series", func() bool { return !strings.Contains(a.get(t, a.metrics), `task_id="0_7"`) })
 }
 
+// seriesPerStore is the bound in docs/metrics.md, for one changelog partition and no
+// finding.
+const seriesPerStore = 45
+
+// TestSeriesBoundIsWrittenDown: the bound in the page is the one that is tested, and
+// what the page lists adds up to it.
+func TestSeriesBoundIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	page := string(load(t, filepath.Join("..", "..", "docs", "metrics.md")))
+	if !strings.Contains(page, fmt.Sprintf("at most %d series", seriesPerStore)) {
+		t.Errorf("docs/metrics.md does not say %d", seriesPerStore)
+	}
+	sum := 0
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| store(, [^|]*)? \\|").FindAllStringSubmatch(page, -1) {
+		switch labels := m[2]; {
+		case m[1] == "kstreams_store_finding":
+		case labels == "", strings.Contains(labels, "`topic`"):
+			sum++
+		case strings.Contains(labels, "`level`"):
+			sum += 7
+		default:
+			sum += strings.Count(labels, "`")/2 - 1 // the values
+		}
+	}
+	if sum != seriesPerStore {
+		t.Errorf("the metrics in the page have %d series for a store, want %d", sum, seriesPerStore)
+	}
+}
+
 // G10: a damaged store and a folder that is no store do not touch the others.
 func TestCaseG10(t *testing.T) {
 	t.Parallel()
-	dir := fixture.Unpack(t, "3.9.1", "closed-clean")
-	rocks := filepath.Join(dir, "alos391", "1_0", "rocksdb")
-	write(t, filepath.Join(rocks, "kv", "MANIFEST-000005"), "garbage")
-	write(t, filepath.Join(mkdir(t, rocks, "notastore"), "readme.txt"), "hello")
-	a := startAgent(t, "--state-dir", dir)
-	text := a.get(t, a.metrics)
-	up := func(task, name string) string {
-		m := regexp.MustCompile(`kstreams_store_up\{application_id="alos391",store="` + name + `",task_id="` + task + `"\} (\d)`).FindStringSubmatch(text)
-		if m == nil {
-			return "absent"
+	eachEra(t, func(t *testing.T, d damaged) {
+		dir := t.TempDir()
+		rocks := mkdir(t, dir, "app", "0_0", "rocksdb")
+		write(t, filepath.Join(dir, "app", ".lock"), "")
+		if !d.offsetsCF {
+			write(t, filepath.Join(dir, "app", "0_0", ".checkpoint"), "0\n0\n")
 		}
-		return m[1]
-	}
-	for _, s := range []struct{ task, name, want string }{
-		{"1_0", "kv", "0"}, {"1_0", "ver", "1"}, {"1_0", "win", "1"}, {"1_0", "sess", "1"}, {"1_1", "kv", "1"}, {"global", "gtab", "1"},
-	} {
-		if got := up(s.task, s.name); got != s.want {
-			t.Errorf("up of %s %s is %s, want %s", s.task, s.name, got, s.want)
+		good := []string{"s1", "s2", "s3", "s4", "s5"}
+		for _, name := range append([]string{"bad"}, good...) {
+			must(t, os.CopyFS(filepath.Join(rocks, name), os.DirFS(d.path(""))))
 		}
+		write(t, filepath.Join(rocks, "bad", "MANIFEST-000005"), "garbage")
+		write(t, filepath.Join(mkdir(t, rocks, "notastore"), "readme.txt"), "hello")
+		a := startAgent(t, "--state-dir", dir)
+		set := func(store string) map[string]string { // the series of a store by name and other labels
+			out := map[string]string{}
+			for _, m := range regexp.MustCompile(`(?m)^(\w+\{application_id="app"[^}]*),store="`+store+`"([^}]*\}) (\S+)$`).FindAllStringSubmatch(a.get(t, a.metrics), -1) {
+				out[m[1]+m[2]] = m[3]
+			}
+			return out
+		}
+		verified := `kstreams_store_verified_timestamp_seconds{application_id="app",depth="quick",task_id="0_0"}`
+		for _, name := range append([]string{"bad"}, good...) {
+			a.until(t, "the verification of "+name, func() bool { return set(name)[verified] != "" })
+		}
+		resp, err := http.Get(a.metrics) //nolint:noctx // bounded by the test
+		must(t, err)
+		must(t, resp.Body.Close())
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+		first := set("s1")
+		delete(first, verified)
+		if len(first) < 25 || first[`kstreams_store_up{application_id="app",task_id="0_0"}`] != "1" || first[`kstreams_store_verdict{application_id="app",task_id="0_0",verdict="ok"}`] != "1" {
+			t.Errorf("series of s1: %v", first)
+		}
+		for _, name := range good[1:] {
+			other := set(name)
+			delete(other, verified)
+			if diff := cmp.Diff(first, other); diff != "" {
+				t.Errorf("series (-s1 +%s):\n%s", name, diff)
+			}
+		}
+		bad := set("bad")
+		for series, want := range map[string]string{
+			`kstreams_store_up{application_id="app",task_id="0_0"}`:                                                    "0",
+			`kstreams_store_verdict{application_id="app",task_id="0_0",verdict="damaged"}`:                             "1",
+			`kstreams_store_verdict{application_id="app",task_id="0_0",verdict="ok"}`:                                  "0",
+			`kstreams_store_finding{application_id="app",code="manifest-unparseable",severity="damage",task_id="0_0"}`: "1",
+			`kstreams_store_finding{application_id="app",code="manifest-tail-cut",severity="warning",task_id="0_0"}`:   "",
+			`rocksdb_live_sst_files{application_id="app",task_id="0_0"}`:                                               "",
+			`rocksdb_latest_sequence_number{application_id="app",task_id="0_0"}`:                                       "",
+		} {
+			if bad[series] != want {
+				t.Errorf("bad: %s %q, want %q", series, bad[series], want)
+			}
+		}
+		want := said{2, []string{"app=damaged", "app/0_0=damaged", "app/0_0/bad=damaged", "app/0_0/notastore=empty"}, []string{
+			"app/0_0/bad manifest-unparseable damage app/0_0/rocksdb/bad/MANIFEST-000005@0: edits that tell the log number, the next file number, the last sequence; 0 edits that do not, and a partial tail"}}
+		for _, name := range good {
+			want.Verdicts = append(want.Verdicts, "app/0_0/"+name+"=ok")
+		}
+		expectBoth(t, want, dir)
+	})
+}
+
+// G06: stock Kafka Streams writes no write-ahead log and sets the level of
+// RocksDB's own log to ERROR: both are empty, and that is no trouble.
+func TestCaseG06(t *testing.T) {
+	t.Parallel()
+	eachEra(t, func(t *testing.T, d damaged) {
+		expectBoth(t, d.of(0, "ok", false), d.dir)
+		labels := fmt.Sprintf(`application_id=%q,%%sstore="kv",task_id="0_0"`, d.app)
+		a := startAgent(t, "--state-dir", d.dir)
+		text := a.get(t, a.metrics)
+		wantSeries(t, text, "rocksdb_wal_size_bytes{"+fmt.Sprintf(labels, "")+"} 0")
+		wantSeries(t, text, "rocksdb_wal_enabled{"+fmt.Sprintf(labels, "")+"} 0")
+		wantSeries(t, text, "kstreams_store_size_bytes{"+fmt.Sprintf(labels, `kind="log",`)+"} 0")
+		for _, no := range []string{"_finding{", "background_error", "rocksdb_stall", "wal_last_write", "log_error"} {
+			if strings.Contains(text, no) {
+				t.Errorf("%s, which nothing tells, in\n%s", no, text)
+			}
+		}
+		// A line at that level is one, wherever it is: the log of this open or of the
+		// one before, below a stack of empty ones.
+		const line = "2026/11/30-18:10:34.500000 7f1b [ERROR] [/db_impl/db_impl_compaction_flush.cc:3119] Waiting after background flush error: IO error: No space left on device: While appending to file: /s/000020.sst: No space left on device\n"
+		for _, name := range []string{"LOG", "LOG.old.1796061034000000"} {
+			for i := range 40 {
+				write(t, d.path(fmt.Sprintf("LOG.old.17960620%08d", i)), "")
+			}
+			write(t, d.path(name), line)
+			at := time.Date(2026, 11, 30, 18, 10, 34, 500e6, time.UTC)
+			must(t, os.Chtimes(d.path(name), at, at))
+			want := d.of(1, "ok", false, d.line("log-error", "warning", name+"@0", "; 1 lines of level ERROR, the last one 2026-11-30T18:10:34Z (no space): "+strings.TrimSpace(line[strings.Index(line, "Waiting"):])))
+			expectBoth(t, want, d.dir)
+			finding := "kstreams_store_finding{" + fmt.Sprintf(labels, `code="log-error",severity="warning",`) + "} 1"
+			b := startAgent(t, "--state-dir", d.dir)
+			b.until(t, "the line", func() bool { return strings.Contains(b.get(t, b.metrics), finding) })
+			must(t, os.Remove(d.path(name)))
+		}
+		// Lines of other levels are none: somebody has set the level to INFO.
+		write(t, d.path("LOG"), "2026/11/30-18:10:34.500000 7f1b [WARN] [x.cc:1] slow\n2026/11/30-18:10:34.600000 7f1b [x.cc:2] fine [ERROR] in a text\n")
+		expectBoth(t, d.of(0, "ok", false), d.dir)
+	})
+	for _, version := range []string{"2.8.2", "3.9.1", "4.4.0"} {
+		expectNone(t, fixture.Unpack(t, version, "closed-infolog"))
 	}
-	if strings.Contains(text, `rocksdb_live_sst_files{application_id="alos391",store="kv",task_id="1_0"}`) {
-		t.Error("figures of a MANIFEST that could not be parsed")
+}
+
+func expectNone(t *testing.T, dir string) {
+	t.Helper()
+	for _, args := range [][]string{{dir}, {"--deep", dir}} {
+		if code, doc := verifyJSON(t, args...); code != 0 || len(all(code, doc).Findings) > 0 {
+			t.Errorf("verify %q: %+v", args, all(code, doc))
+		}
 	}
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"streams-sidecar/internal/report"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
+	"streams-sidecar/test/writes"
 )
 
 // The tests of this file are reports of what users met; each has the id of its
@@ -64,11 +67,40 @@ func TestCaseB04(t *testing.T) {
 		t.Error("a held LOCK does not show")
 	}
 	sidecar("inspect", filepath.Dir(lock))
+	for _, path := range []string{dir, filepath.Dir(lock)} {
+		sidecar("verify", path)
+		sidecar("verify", "--deep", path)
+	}
 	a := startAgent(t, "--state-dir", dir)
 	a.get(t, a.hook+"/prestop")
 	h.Kill()
 	if after := inode(t, lock); after != before {
 		t.Errorf("LOCK had inode %d, now %d", before, after)
+	}
+	if code, doc := verifyJSON(t, "--deep", dir); code != 0 || len(all(code, doc).Findings) > 0 {
+		t.Errorf("after all of them: %+v", all(code, doc))
+	}
+	// A LOCK that is not there says nothing either, and nothing makes one.
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if code, doc := verifyJSON(t, "--deep", dir); code != 0 || len(all(code, doc).Findings) > 0 {
+		t.Errorf("without LOCK: %+v", all(code, doc))
+	}
+	if _, err := os.Stat(lock); err == nil {
+		t.Error("LOCK is there again")
+	}
+	// No command has an option that would remove one.
+	for _, command := range []string{"", "verify", "status", "inspect", "run", "version"} {
+		_, help, _ := sidecar(strings.Fields(command + " --help")...)
+		if help == "" {
+			t.Errorf("no help for %q", command)
+		}
+		for _, word := range []string{"unlock", "--force", "remove-lock", "delete", "--repair"} {
+			if strings.Contains(help, word) {
+				t.Errorf("%s has %q", command, word)
+			}
+		}
 	}
 }
 
@@ -106,7 +138,13 @@ func TestCaseG02(t *testing.T) {
 	if got := codes(doc.StateDirs[0].Findings); code != 3 || got != "state-dir-missing" {
 		t.Errorf("status: code %d, findings %s", code, got)
 	}
+	missing := said{3, nil, []string{". state-dir-missing unreadable " + dir + ": ; stat " + dir + ": no such file or directory"}}
+	expectBoth(t, missing, dir)
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the state directory was made")
+	}
 	a := startAgent(t, "--state-dir", dir)
+	wantSeries(t, a.get(t, a.metrics), fmt.Sprintf("kstreams_state_dir_present{state_dir=%q} 0", dir))
 	a.until(t, "readiness", func() bool { return a.get(t, a.hook+"/readyz") == "ok\n" })
 	if got := a.get(t, a.hook+"/prestop?wait=1"); !strings.Contains(got, `"not-running"`) {
 		t.Errorf("prestop of a directory that is not there: %s", got)
@@ -116,6 +154,14 @@ func TestCaseG02(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.until(t, "the new directory", func() bool { return strings.Contains(a.get(t, a.metrics), `store="gtab"`) })
+	text := a.get(t, a.metrics)
+	wantSeries(t, text, fmt.Sprintf("kstreams_state_dir_present{state_dir=%q} 1", dir))
+	if strings.Contains(text, "_finding{") {
+		t.Errorf("findings in\n%s", text)
+	}
+	if code, doc := verifyJSON(t, dir); code != 0 || len(all(code, doc).Verdicts) != 13 {
+		t.Errorf("verify: %+v", all(code, doc))
+	}
 	// And it may appear as another mount, or here as a link to one.
 	link := filepath.Join(t.TempDir(), "mounted")
 	b := startAgent(t, "--state-dir", link)
@@ -123,6 +169,35 @@ func TestCaseG02(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(t, "the linked directory", func() bool { return strings.Contains(b.get(t, b.metrics), `store="gtab"`) })
+}
+
+// G03: an application that never makes a store, such as one whose native library
+// does not load, gives no finding, whether it runs or not.
+func TestCaseG03(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	app := mkdir(t, dir, "app")
+	lock := filepath.Join(app, ".lock")
+	write(t, lock, "")
+	write(t, filepath.Join(app, "kafka-streams-process-metadata"), `{"processId":"2f6e5f31-2ad7-4bd4-8d6b-8c6c8d0a8f10"}`)
+	nothing := said{0, []string{"app=empty"}, nil}
+	expectBoth(t, nothing, dir)
+	expectBoth(t, nothing, "--guarantee=exactly-once", dir)
+	h := holder.Hold(t, lock)
+	expectBoth(t, nothing, dir)
+	a := startAgent(t, "--state-dir", dir)
+	text := a.get(t, a.metrics)
+	wantSeries(t, text, `kstreams_app_running{application_id="app"} 1`)
+	for _, no := range []string{"_finding{", "task_id=", "store="} {
+		if strings.Contains(text, no) {
+			t.Errorf("%s in\n%s", no, text)
+		}
+	}
+	// Its tasks are made before its stores.
+	mkdir(t, app, "0_0", "rocksdb")
+	expectBoth(t, said{0, []string{"app=empty", "app/0_0=empty"}, nil}, dir)
+	h.Kill()
+	expectBoth(t, said{0, []string{"app=empty", "app/0_0=empty"}, nil}, dir)
 }
 
 // G05: OPTIONS with keys that nobody knows, mangled, or missing.
@@ -153,10 +228,17 @@ func TestCaseG05(t *testing.T) {
 			if got := codes(s.Findings); got != "options-unparsed" || s.Findings[0].Severity != "info" {
 				t.Errorf("findings %v, want options-unparsed (info)", s.Findings)
 			}
-			a := startAgent(t, "--state-dir", dir)
-			if m := a.get(t, a.metrics); !strings.Contains(m, `kstreams_store_up{application_id="alos391",store="kv",task_id="1_0"} 1`) {
-				t.Error("the store is not up")
+			for _, depth := range [][]string{{dir}, {"--deep", dir}} {
+				code, doc = verifyJSON(t, depth...)
+				if got := all(code, doc); code != 0 || len(got.Findings) != 1 || slices.ContainsFunc(got.Verdicts, func(v string) bool { return !strings.HasSuffix(v, "=ok") }) {
+					t.Errorf("verify %q: %+v", depth, got)
+				}
 			}
+			a := startAgent(t, "--state-dir", dir)
+			text := a.get(t, a.metrics)
+			wantSeries(t, text, `kstreams_store_up{application_id="alos391",store="kv",task_id="1_0"} 1`)
+			wantSeries(t, text, `kstreams_store_verdict{application_id="alos391",store="kv",task_id="1_0",verdict="ok"} 1`)
+			wantSeries(t, text, `kstreams_store_finding{application_id="alos391",code="options-unparsed",severity="info",store="kv",task_id="1_0"} 1`)
 		})
 	}
 }
@@ -201,24 +283,58 @@ func TestCaseG11(t *testing.T) {
 		t.Errorf("the second name of the state directory: %d applications, findings %s", len(doc.StateDirs[1].Applications), got)
 	}
 	var tasks []string
-	all := ""
+	told := ""
 	app := doc.StateDirs[0].Applications[0]
 	for _, task := range app.Tasks {
 		tasks = append(tasks, task.ID)
-		all += "," + codes(task.Findings)
+		told += "," + codes(task.Findings)
 		for _, s := range task.Stores {
-			all += "," + codes(s.Findings)
+			told += "," + codes(s.Findings)
 		}
 	}
-	all += "," + codes(app.Findings)
+	told += "," + codes(app.Findings)
 	if got := strings.Join(tasks, " "); got != "1_0 1_1 global" {
 		t.Errorf("tasks %s: the second name of 1_1 is counted", got)
 	}
-	if !strings.Contains(all, "same-directory") || !strings.Contains(all, "symlink-outside") {
-		t.Errorf("findings %s, want same-directory and symlink-outside", all)
+	if !strings.Contains(told, "same-directory") || !strings.Contains(told, "symlink-outside") {
+		t.Errorf("findings %s, want same-directory and symlink-outside", told)
 	}
 	if s := storeOf(t, doc, "1_0", "kv"); *s.Families[1].Entries != 259 {
 		t.Errorf("the store outside: %+v", s)
+	}
+	// Each table is read once, however many names lead to it, and the link that leads
+	// out is told, not judged worse.
+	_, once := verifyJSON(t, "--deep", real)
+	if code, out, errs := sidecar("status", link, real); code != 0 || strings.Count(out, "same-directory") == 0 {
+		t.Errorf("status of two: code %d, %s%s", code, out, errs)
+	}
+	for _, paths := range [][]string{{link}, {link, real}, {real, link, real}} { // the last one is no other name
+		code, doc := verifyJSON(t, append([]string{"--deep"}, paths...)...)
+		got := all(code, doc)
+		if code != 0 || doc.Verification.Tables != once.Verification.Tables || doc.Verification.SizeBytes != once.Verification.SizeBytes {
+			t.Errorf("%d names: code %d, %+v, want %+v", len(paths), code, doc.Verification, once.Verification)
+		}
+		if n := len(all(0, once).Verdicts); len(got.Verdicts) != n {
+			t.Errorf("%d names: %d verdicts, want %d", len(paths), len(got.Verdicts), n)
+		}
+		want := []string{"alos391 same-directory info", "alos391/1_0/kv symlink-outside info"}
+		if len(paths) > 1 {
+			want = append(want, ". same-directory info")
+		}
+		var short []string
+		for _, f := range got.Findings {
+			short = append(short, strings.Join(strings.Fields(f)[:3], " "))
+		}
+		slices.Sort(want)
+		if slices.Sort(short); !slices.Equal(short, want) {
+			t.Errorf("%d names: %q, want %q", len(paths), got.Findings, want)
+		}
+	}
+	// The store by the name of its target is a copy of a database.
+	for _, path := range []string{kv, outside} {
+		if code, doc := verifyJSON(t, "--deep", path); code != 0 || doc.Verification.Tables != 1 {
+			t.Errorf("%s: code %d, %+v", path, code, doc.Verification)
+		}
 	}
 	// Events come from the target.
 	a := startAgent(t, "--state-dir", link)
@@ -226,4 +342,41 @@ func TestCaseG11(t *testing.T) {
 	a.until(t, "the event from outside", func() bool {
 		return strings.Contains(a.get(t, a.metrics), `rocksdb_wal_size_bytes{application_id="alos391",store="kv",task_id="1_0"} 5`)
 	})
+}
+
+// G12: the file with the process id is a member's identity: nothing touches it.
+func TestCaseG12(t *testing.T) {
+	t.Parallel()
+	for version, app := range map[string]string{"3.9.1": "alos391", "4.4.0": "alos440"} {
+		dir := fixture.Unpack(t, version, "closed-clean")
+		path := filepath.Join(dir, app, "kafka-streams-process-metadata")
+		for content, want := range map[string]string{
+			"":                        "", // as it is
+			`{"processId":"no uuid"}`: app + " process-id-malformed warning " + app + "/kafka-streams-process-metadata",
+			"\x00\x00\x00":            app + " process-id-malformed warning " + app + "/kafka-streams-process-metadata",
+		} {
+			if content != "" {
+				write(t, path, content)
+			}
+			before, w := photograph(t, dir), writes.Watch(t, dir)
+			for _, args := range [][]string{{dir}, {"--deep", dir}} {
+				code, doc := verifyJSON(t, args...)
+				got := all(code, doc)
+				if want == "" && (code != 0 || len(got.Findings) > 0) ||
+					want != "" && (code != 1 || len(got.Findings) != 1 || !strings.HasPrefix(got.Findings[0], want)) {
+					t.Errorf("%s %q: %+v, want %q", version, content, got, want)
+				}
+			}
+			w.ExpectNothing(t)
+			if diff := before.differs(photograph(t, dir)); diff != "" {
+				t.Errorf("%s %q: changed: %s", version, content, diff)
+			}
+			if content == "" {
+				continue
+			}
+			if got := load(t, path); string(got) != content {
+				t.Errorf("%s: %q became %q", version, content, got)
+			}
+		}
+	}
 }

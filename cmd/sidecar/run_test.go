@@ -90,7 +90,12 @@ func (a *agent) get(t *testing.T, url string) string {
 
 func (a *agent) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	a.untilWithin(t, 20*time.Second, what, ok)
+}
+
+func (a *agent) untilWithin(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not come", what)
 		}

@@ -23,7 +23,7 @@ type statusCmd struct {
 	question
 	WithEngine bool `env:"SIDECAR_WITH_ENGINE" help:"Ask RocksDB itself too, in a process of its own, and show where it differs."`
 	engineFlags
-	Dir   pathList      `arg:"" optional:"" help:"State directories, the same as --state-dir."`
+	Dir   []string      `arg:"" optional:"" help:"State directories, the same as --state-dir."`
 	Watch time.Duration `placeholder:"EVERY" env:"SIDECAR_WATCH" help:"Show it again at this interval, until interrupted: --watch=2s."`
 }
 

@@ -71,7 +71,7 @@ type verifyCmd struct {
 	question
 	Deep bool     `env:"SIDECAR_DEEP" help:"Read every byte of every table and verify every checksum."`
 	Rate byteRate `default:"0" env:"SIDECAR_RATE" placeholder:"BYTES" help:"Read at most so many bytes of tables a second, like 50M; 0 for no bound (${default})."`
-	Path pathList `arg:"" optional:"" help:"State directories, or an application, task or store in one, or a copy of a store."`
+	Path []string `arg:"" optional:"" help:"State directories, or an application, task or store in one, or a copy of a store."`
 }
 
 // Run prints the findings and the verdicts. Its exit code is 0 if nothing was

@@ -83,6 +83,7 @@ type Database struct {
 	manifestTail   [tailBytes]byte // the last bytes that were parsed
 	tables         map[uint64]*table
 	strays         []volume.Info
+	newestStray    int64 // modification time of the youngest of all of them, nanoseconds
 	logs, wals     []volume.Info
 	offsets        offsets
 
@@ -370,6 +371,11 @@ func (r *reading) read() (again bool) {
 		r.db.empty = true
 		return false
 	}
+	if r.l.current >= encryptedPrefix && r.l.current < encryptedPrefix+currentLimit && r.l.identity >= encryptedPrefix {
+		r.defect(finding.New(finding.Encrypted, r.path("CURRENT"),
+			finding.Expected("some 16 bytes"), finding.Found("%d bytes: %d more, as in front of every file of an encrypted database", r.l.current, encryptedPrefix)))
+		return false
+	}
 	r.db.logs, r.db.wals = r.l.logs, r.l.wals
 	r.readOptions()
 	again = r.readManifest()
@@ -412,6 +418,7 @@ func (r *reading) findStrays() {
 	for n, info := range r.l.tables {
 		if !live[n] {
 			r.db.strays = append(r.db.strays, info)
+			r.db.newestStray = max(r.db.newestStray, info.ModNanos)
 		}
 	}
 	slices.SortFunc(r.db.strays, func(a, b volume.Info) int { return strings.Compare(a.Name, b.Name) })
@@ -512,11 +519,6 @@ func (r *reading) readManifest() (again bool) {
 		r.defect(finding.New(finding.CurrentMissing, r.path("CURRENT"),
 			finding.Found("%d MANIFEST and %d table files without it", r.l.manifests, len(r.l.tables))))
 		return true
-	}
-	if r.l.current >= encryptedPrefix && r.l.current < encryptedPrefix+currentLimit && r.l.identity >= encryptedPrefix {
-		r.defect(finding.New(finding.Encrypted, r.path("CURRENT"),
-			finding.Expected("some 16 bytes"), finding.Found("%d bytes: %d more, as in front of every file of an encrypted database", r.l.current, encryptedPrefix)))
-		return false
 	}
 	data, _, err := volume.ReadFile(r.fs, r.path("CURRENT"), currentLimit)
 	if err != nil {

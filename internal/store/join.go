@@ -625,11 +625,7 @@ func (s *Store) ManifestLag() (lag float64, ok bool) {
 			continue
 		}
 		ok = true
-		newest := db.LastTable()
-		for i := range db.strays {
-			newest = max(newest, db.strays[i].ModNanos)
-		}
-		lag = max(lag, float64(newest-db.manifest.ModNanos)/1e9)
+		lag = max(lag, float64(max(db.LastTable(), db.newestStray)-db.manifest.ModNanos)/1e9)
 	}
 	return lag, ok
 }

@@ -133,8 +133,12 @@ func (r *rules) end(i int, s *store.Store) {
 	}
 }
 
-// openSign tells the end from the database's own marks (from 4.3 on).
+// openSign tells the end from the database's own marks (from 4.3 on), if the
+// MANIFEST names all of its tables.
 func openSign(db *store.Database) (code finding.Code, why string) {
+	if !db.WholeManifest() {
+		return "", ""
+	}
 	switch db.CloseSign() {
 	case store.SignOpen:
 		return finding.StatusOpen, "status is open"
