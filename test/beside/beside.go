@@ -75,6 +75,10 @@ type Watch struct {
 	trouble  int
 }
 
+// breath is between two verifications, so that whoever writes gets on on a machine
+// of few cores.
+const breath = 50 * time.Millisecond
+
 // maxTrouble is how many findings of damage are told in full.
 const maxTrouble = 5
 
@@ -110,6 +114,7 @@ func Start(t testing.TB, exe, dir string) *Watch {
 				if err := once(ctx); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
+				time.Sleep(breath)
 			}
 		})
 	}

@@ -46,6 +46,9 @@ func TestVerify(t *testing.T) {
 			for begun := time.Now(); rounds < 2 || time.Since(begun) < beside.Duration(t, 0); rounds++ {
 				app.Options.ExactlyOnce = rounds%2 == 1
 				run()
+				if rounds == 0 {
+					app.WaitProcessed(3000) // something in every task
+				}
 				app.CloseClean()
 				expectClean(t, w.Command("verify", "--deep"))
 				agent.Look()
