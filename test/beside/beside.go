@@ -54,15 +54,15 @@ func Duration(t testing.TB, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Account of the verifications of one way.
-type Account struct {
-	Loops, Tables, Passed, Retries int
-	Bytes                          int64
-	Longest                        time.Duration
-	Codes                          map[string]int // findings, by severity and code
+// account of the verifications of one way.
+type account struct {
+	loops, tables, passed, retries int
+	bytes                          int64
+	longest                        time.Duration
+	codes                          map[string]int // findings, by severity and code
 }
 
-// Watch is what runs. Its methods may be called from one goroutine.
+// Watch is what runs.
 type Watch struct {
 	t    testing.TB
 	exe  string
@@ -71,7 +71,7 @@ type Watch struct {
 	all  sync.WaitGroup
 
 	mu       sync.Mutex
-	accounts map[string]*Account
+	accounts map[string]*account
 	trouble  int
 }
 
@@ -86,7 +86,7 @@ const maxTrouble = 5
 func Start(t testing.TB, exe, dir string) *Watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &Watch{t: t, exe: exe, dir: dir, stop: cancel, accounts: map[string]*Account{}}
+	w := &Watch{t: t, exe: exe, dir: dir, stop: cancel, accounts: map[string]*account{}}
 	inProcess := func(depth verify.Depth, follow bool) func(context.Context) error {
 		vs := []*volume.Volume{volume.New(volume.OS())}
 		var before *verify.Verification
@@ -99,7 +99,7 @@ func Start(t testing.TB, exe, dir string) *Watch {
 				return ctx.Err()
 			}
 			doc := report.NewVerified(v)
-			w.Take("in process, "+string(depth), &doc)
+			w.take("in process, "+string(depth), &doc)
 			return nil
 		}
 	}
@@ -132,8 +132,8 @@ func (w *Watch) Stop() {
 	for _, way := range slices.Sorted(maps.Keys(w.accounts)) {
 		a := w.accounts[way]
 		w.t.Logf("%s: %d times; %d tables, %d passed, %d retries, %.1f MiB; the longest took %v; findings %v",
-			way, a.Loops, a.Tables, a.Passed, a.Retries, float64(a.Bytes)/(1<<20), a.Longest.Round(time.Millisecond), a.Codes)
-		if a.Loops == 0 || a.Tables == 0 {
+			way, a.loops, a.tables, a.passed, a.retries, float64(a.bytes)/(1<<20), a.longest.Round(time.Millisecond), a.codes)
+		if a.loops == 0 || a.tables == 0 {
 			w.t.Errorf("%s: nothing was verified", way)
 		}
 	}
@@ -169,30 +169,30 @@ func (w *Watch) command(ctx context.Context, args ...string) (*report.Document, 
 	if err := json.Unmarshal(out, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s%s", what, err, out, &stderr)
 	}
-	w.Take(what, &doc)
+	w.take(what, &doc)
 	if code != doc.ExitCode() || code > report.ExitFinding {
 		return nil, fmt.Errorf("%s: exit code %d, and by its findings %d", what, code, doc.ExitCode())
 	}
 	return &doc, nil
 }
 
-// Take keeps account of a document, and fails the test for what must not be in
+// take keeps account of a document, and fails the test for what must not be in
 // it.
-func (w *Watch) Take(way string, doc *report.Document) {
+func (w *Watch) take(way string, doc *report.Document) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.accounts[way]
 	if a == nil {
-		a = &Account{Codes: map[string]int{}}
+		a = &account{codes: map[string]int{}}
 		w.accounts[way] = a
 	}
-	a.Loops++
+	a.loops++
 	if v := doc.Verification; v != nil {
-		a.Tables += v.Tables
-		a.Passed += v.Passed
-		a.Retries += v.Retries
-		a.Bytes += v.SizeBytes
-		a.Longest = max(a.Longest, time.Duration(v.Seconds*float64(time.Second)))
+		a.tables += v.Tables
+		a.passed += v.Passed
+		a.retries += v.Retries
+		a.bytes += v.SizeBytes
+		a.longest = max(a.longest, time.Duration(v.Seconds*float64(time.Second)))
 		if !v.Complete {
 			w.t.Errorf("%s: not complete", way)
 		}
@@ -204,7 +204,7 @@ func (w *Watch) Take(way string, doc *report.Document) {
 			w.t.Errorf("%s: %s is said to be %s", way, p.Name, p.Verdict)
 		}
 		for _, f := range p.Findings {
-			a.Codes[string(f.Severity)+" "+string(f.Code)]++
+			a.codes[string(f.Severity)+" "+string(f.Code)]++
 			if f.Severity != finding.Damage && f.Severity != finding.Unreadable {
 				continue
 			}

@@ -32,9 +32,14 @@ func TestVerify(t *testing.T) {
 			})
 			app.ProduceGlobal(300)
 			app.Produce(3000) // over several segments
-			load := app.Load(400)
 			w := beside.Start(t, exe, app.Dir)
 			agent := beside.StartAgent(t, exe, app.Dir)
+			app.Open()
+			app.WaitRunning()
+			app.WaitCommitted() // so that there is something in every store
+			app.CloseClean()
+			expectClean(t, w.Command("verify", "--deep"))
+			load := app.Load(400)
 			run := func() {
 				app.Open()
 				app.WaitRunning()
@@ -46,9 +51,6 @@ func TestVerify(t *testing.T) {
 			for begun := time.Now(); rounds < 2 || time.Since(begun) < beside.Duration(t, 0); rounds++ {
 				app.Options.ExactlyOnce = rounds%2 == 1
 				run()
-				if rounds == 0 {
-					app.WaitProcessed(3000) // something in every task
-				}
 				app.CloseClean()
 				expectClean(t, w.Command("verify", "--deep"))
 				agent.Look()
@@ -66,7 +68,7 @@ func TestVerify(t *testing.T) {
 			agent.Stop()
 			expectClean(t, w.Command("verify", "--deep"))
 			expectClean(t, w.Command("status"))
-			t.Logf("closed %d times and killed %d times", rounds+1, rounds)
+			t.Logf("closed %d times and killed %d times", rounds+2, rounds)
 		})
 	}
 }
