@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: build
 build: ## bin/sidecar, one static binary, and bin/sidecar-engine with RocksDB
@@ -41,6 +41,10 @@ test-streams-full: ## every way to stop an application, 300 times and more: an h
 .PHONY: test-live
 test-live: ## the agent for ten minutes beside each of two live versions
 	@LIVE=10m scripts/test-streams -run TestLive
+
+.PHONY: test-verify-live
+test-verify-live: ## verify for five minutes each beside RocksDB and two live versions: never damaged
+	@scripts/test-verify-live
 
 .PHONY: soak
 soak: ## RocksDB beside the agent over 1,000 stores that all change, for eight minutes

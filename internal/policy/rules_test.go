@@ -16,19 +16,20 @@ import (
 // allowed are exceptions to the rules about imports and names, as
 // "<file> <import path>.<name>", each with its reason.
 var allowed = map[string]string{
-	"internal/journal/files.go golang.org/x/sys/unix.Mkdirat":     "makes its own folder",
-	"internal/journal/files.go golang.org/x/sys/unix.O_CREAT":     "makes a temporary file in it",
-	"internal/journal/files.go golang.org/x/sys/unix.O_WRONLY":    "writes that file",
-	"internal/journal/files.go golang.org/x/sys/unix.Write":       "writes that file",
-	"internal/journal/files.go golang.org/x/sys/unix.Renameat":    "gives that file its name",
-	"internal/journal/files.go golang.org/x/sys/unix.Renameat2":   "gives that file its name without waiting for the disk",
-	"internal/journal/files.go golang.org/x/sys/unix.Unlinkat":    "removes its documents, and temporary files that a crash left",
-	"internal/volume/past.go golang.org/x/sys/unix.Syscall":       "asks by mincore what is cached, for which there is no function",
-	"internal/engine/child/child.go os.WriteFile":                 "tells the kernel whom to kill first",
-	"cmd/sidecar-engine/rocksdb.go github.com/linxGnu/grocksdb":   "opens databases read-only, in a child process",
-	"cmd/sidecar-engine/library.go github.com/linxGnu/grocksdb":   "asks for what the binding leaves out",
-	"test/rockswriter/cmd/rocksdb.go github.com/linxGnu/grocksdb": "writes databases for tests, in a process of its own",
-	"test/rocksdb/cmd/rocksdb.go github.com/linxGnu/grocksdb":     "opens copies of damaged databases for tests, in a process of its own",
+	"internal/journal/files.go golang.org/x/sys/unix.Mkdirat":      "makes its own folder",
+	"internal/journal/files.go golang.org/x/sys/unix.O_CREAT":      "makes a temporary file in it",
+	"internal/journal/files.go golang.org/x/sys/unix.O_WRONLY":     "writes that file",
+	"internal/journal/files.go golang.org/x/sys/unix.Write":        "writes that file",
+	"internal/journal/files.go golang.org/x/sys/unix.Renameat":     "gives that file its name",
+	"internal/journal/files.go golang.org/x/sys/unix.Renameat2":    "gives that file its name without waiting for the disk",
+	"internal/journal/files.go golang.org/x/sys/unix.Unlinkat":     "removes its documents, and temporary files that a crash left",
+	"internal/volume/past.go golang.org/x/sys/unix.Syscall":        "asks by mincore what is cached, for which there is no function",
+	"internal/engine/child/child.go os.WriteFile":                  "tells the kernel whom to kill first",
+	"cmd/sidecar-engine/rocksdb.go github.com/linxGnu/grocksdb":    "opens databases read-only, in a child process",
+	"cmd/sidecar-engine/library.go github.com/linxGnu/grocksdb":    "asks for what the binding leaves out",
+	"test/rockswriter/cmd/rocksdb.go github.com/linxGnu/grocksdb":  "writes databases for tests, in a process of its own",
+	"test/rockswriter/cmd/restless.go github.com/linxGnu/grocksdb": "writes databases for tests without pause, in the same process",
+	"test/rocksdb/cmd/rocksdb.go github.com/linxGnu/grocksdb":      "opens copies of damaged databases for tests, in a process of its own",
 }
 
 // rule forbids names of one imported package, or, with an empty pattern, the

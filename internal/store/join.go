@@ -34,11 +34,12 @@ type owner struct {
 // look reads one store. prev is the earlier look or nil; with a dirty set,
 // databases outside it are taken over from prev unread.
 func look(v *volume.Volume, o owner, sl *statedir.Store, prev *Store, dirty map[string]bool) *Store {
-	places := []place{{path: sl.Path, id: sl.DirID}}
+	running := o.app.Running != nil && *o.app.Running
+	places := []place{{path: sl.Path, id: sl.DirID, running: running}}
 	if sl.Segmented {
 		places = places[:0]
 		for i := range sl.Segments {
-			places = append(places, place{sl.Segments[i].Path, sl.Segments[i].DirID, sl.Segments[i].StartMillis})
+			places = append(places, place{sl.Segments[i].Path, sl.Segments[i].DirID, sl.Segments[i].StartMillis, running})
 		}
 	}
 	dbs := make([]*Database, 0, len(places))
@@ -78,6 +79,8 @@ type place struct {
 	path  string
 	id    volume.ID
 	start int64 // of a segment, milliseconds
+	// running says that the application is known to run.
+	running bool
 }
 
 // database is the earlier look at a place. A directory of another identity is
@@ -683,7 +686,7 @@ func (d *Database) Live(number uint64) bool {
 // Reread reads a database anew from its first byte, whatever is known of it; nil
 // if it is gone.
 func (d *Database) Reread(v *volume.Volume) *Database {
-	return lookDatabase(v, place{d.Path, d.DirID, d.Start}, nil)
+	return lookDatabase(v, d.place, nil)
 }
 
 // familyNames are the families that the MANIFEST (or, where it cannot be read,

@@ -412,3 +412,109 @@ func TestBeingMade(t *testing.T) {
 		t.Errorf("findings on one that nobody makes: %v", codes(s.Findings))
 	}
 }
+
+// TestEndedWhileMade: what RocksDB leaves when it is killed between the first
+// MANIFEST and CURRENT is no store yet, and no damage: RocksDB makes a new one
+// there. With a log, OPTIONS or a later MANIFEST beside it, it once was one.
+func TestEndedWhileMade(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		files []string
+		empty bool
+	}{
+		{"first MANIFEST", []string{"MANIFEST-000001"}, true},
+		{"CURRENT not renamed yet", []string{"MANIFEST-000001", "000001.dbtmp"}, true},
+		{"later MANIFEST", []string{"MANIFEST-000005"}, false},
+		{"two MANIFESTs", []string{"MANIFEST-000001", "MANIFEST-000005"}, false},
+		{"log", []string{"MANIFEST-000001", "000004.log"}, false},
+		{"OPTIONS", []string{"MANIFEST-000001", "OPTIONS-000007"}, false},
+		{"table", []string{"MANIFEST-000001", "000008.sst"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			kv := filepath.Join(dir, "app", "0_0", "rocksdb", "kv")
+			if err := os.MkdirAll(kv, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range append(tc.files, "IDENTITY", "LOCK", "LOG", "../../../.lock") {
+				if err := os.WriteFile(filepath.Join(kv, name), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := storeOf(t, scan(t, dir), "0_0", "kv")
+			if missing := slices.Contains(codes(s.Findings), finding.CurrentMissing); s.Empty != tc.empty || missing == tc.empty {
+				t.Errorf("empty %v, findings %v", s.Empty, codes(s.Findings))
+			}
+		})
+	}
+}
+
+// TestDeletedSlowly: a segment that the application has closed and deletes, file by
+// file and with pauses, is no finding. Left half deleted, it is damaged, and so is
+// one of an application that does not run.
+func TestDeletedSlowly(t *testing.T) {
+	t.Parallel()
+	newRig := func(t *testing.T) (dir, segment string, fake *volumetest.FS) {
+		dir = fixture.Unpack(t, "3.9.1", "closed-clean")
+		return dir, filepath.Join(dir, "alos391", "1_0", "win", "win.1796062500000"), volumetest.New(t, volume.OS())
+	}
+	// forget begins with CURRENT and then deletes a file of the segment at each third
+	// look, until so many are left.
+	forget := func(t *testing.T, segment string, fake *volumetest.FS, left int) {
+		if err := os.Remove(filepath.Join(segment, "CURRENT")); err != nil {
+			t.Fatal(err)
+		}
+		looks := 0
+		fake.Before(volumetest.List, segment, func() {
+			if looks++; looks%3 != 0 {
+				return
+			}
+			entries, err := os.ReadDir(segment)
+			if err != nil || len(entries) <= left {
+				return
+			}
+			if err := os.Remove(filepath.Join(segment, entries[0].Name())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	half := func(t *testing.T, segment string) (left int) {
+		t.Helper()
+		entries, err := os.ReadDir(segment)
+		if err != nil || len(entries) < 6 {
+			t.Fatalf("%d files (%v)", len(entries), err)
+		}
+		return len(entries) / 2
+	}
+	t.Run("to its end", func(t *testing.T) {
+		t.Parallel()
+		dir, segment, fake := newRig(t)
+		holder.Hold(t, filepath.Join(dir, "alos391", ".lock"))
+		forget(t, segment, fake, 0)
+		s := storeOf(t, store.Scan(volume.New(fake), dir, nil), "1_0", "win")
+		if len(s.Findings) > 0 || !s.Up {
+			t.Errorf("findings %v, up %v, %d segments", codes(s.Findings), s.Up, s.Segments)
+		}
+	})
+	t.Run("half", func(t *testing.T) {
+		t.Parallel()
+		dir, segment, fake := newRig(t)
+		holder.Hold(t, filepath.Join(dir, "alos391", ".lock"))
+		forget(t, segment, fake, half(t, segment))
+		s := storeOf(t, store.Scan(volume.New(fake), dir, nil), "1_0", "win")
+		if !slices.Contains(codes(s.Findings), finding.CurrentMissing) {
+			t.Errorf("findings %v", codes(s.Findings))
+		}
+	})
+	t.Run("at rest", func(t *testing.T) {
+		t.Parallel()
+		dir, segment, fake := newRig(t)
+		forget(t, segment, fake, half(t, segment))
+		s := storeOf(t, store.Scan(volume.New(fake), dir, nil), "1_0", "win")
+		if !slices.Contains(codes(s.Findings), finding.CurrentMissing) {
+			t.Errorf("findings %v", codes(s.Findings))
+		}
+	})
+}

@@ -38,11 +38,15 @@ func write(dir string, r *rockswriter.Recipe) error {
 	if r.Abandon {
 		return nil // and the process ends, without any destructor
 	}
+	s.close()
+	return nil
+}
+
+func (s *session) close() {
 	for _, h := range s.handles {
 		h.Destroy()
 	}
 	s.db.Close()
-	return nil
 }
 
 func open(dir string, r *rockswriter.Recipe) (*session, error) {

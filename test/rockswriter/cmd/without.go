@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"streams-sidecar/test/rockswriter"
 )
 
-func write(string, *rockswriter.Recipe) error {
-	return errors.New("built without the tag rocksdb; run scripts/build-engine test")
-}
+var errWithout = errors.New("built without the tag rocksdb; run scripts/build-engine test")
+
+func write(string, *rockswriter.Recipe) error { return errWithout }
+
+func writeRestless(context.Context, string, *rockswriter.Restless) error { return errWithout }
