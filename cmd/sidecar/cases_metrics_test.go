@@ -248,7 +248,11 @@ func TestCaseG06(t *testing.T) {
 			write(t, d.path(name), line)
 			at := time.Date(2026, 11, 30, 18, 10, 34, 500e6, time.UTC)
 			must(t, os.Chtimes(d.path(name), at, at))
-			want := d.of(1, "ok", false, d.line("log-error", "warning", name+"@0", "; 1 lines of level ERROR, the last one 2026-11-30T18:10:34Z (no space): "+strings.TrimSpace(line[strings.Index(line, "Waiting"):])))
+			want := d.of(1, "ok", false, d.line("log-error", "warning", name+"@0", "; 1 line of level ERROR, 2026-11-30T18:10:34Z (no space): "+strings.TrimSpace(line[strings.Index(line, "Waiting"):])))
+			expectBoth(t, want, d.dir)
+			write(t, d.path(name), strings.Repeat(line, 3))
+			must(t, os.Chtimes(d.path(name), at, at))
+			want.Findings[0] = strings.NewReplacer("@0", fmt.Sprintf("@%d", 2*len(line)), "1 line of level ERROR,", "3 lines of level ERROR, the last one").Replace(want.Findings[0])
 			expectBoth(t, want, d.dir)
 			finding := "kstreams_store_finding{" + fmt.Sprintf(labels, `code="log-error",severity="warning",`) + "} 1"
 			b := startAgent(t, "--state-dir", d.dir)

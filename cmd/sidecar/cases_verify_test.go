@@ -652,13 +652,14 @@ func TestCaseC16(t *testing.T) {
 			"comparator-foreign info app/0_0/rocksdb/kv: leveldb.BytewiseComparator; rocksdb.ReverseBytewiseComparator in family default"},
 		"merge operator": {rockswriter.Recipe{Options: options + "merge_operator=uint64add", Steps: []rockswriter.Step{
 			{Do: rockswriter.Put, Keys: 100, Size: 8, NoWAL: true}, {Do: rockswriter.Merge, Keys: 500, Size: 8, NoWAL: true}, {Do: rockswriter.Flush}}}, ""},
-		"blobs": {rockswriter.Recipe{Options: options + "enable_blob_files=true", Steps: put}, "blob-files info app/0_0/rocksdb/kv: ; 1 blob files"},
+		"blobs": {rockswriter.Recipe{Options: options + "enable_blob_files=true", Steps: put}, "blob-files info app/0_0/rocksdb/kv: ; 1 blob file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			write(t, filepath.Join(mkdir(t, dir, "app"), ".lock"), "")
 			kv := filepath.Join(mkdir(t, dir, "app", "0_0", "rocksdb"), "kv")
+			write(t, filepath.Join(dir, "app", "0_0", ".checkpoint"), "0\n0\n")
 			rockswriter.Write(t, kv, c.recipe)
 			want := func(code int, verdict string, more ...string) said {
 				s := said{code, []string{"app=" + verdict, "app/0_0=" + verdict, "app/0_0/kv=" + verdict}, more}
@@ -739,7 +740,7 @@ func TestCaseG07(t *testing.T) {
 				t.Helper()
 				_, doc := verifyJSON(t, d.dir)
 				for _, f := range storeOf(t, doc, "0_0", "kv").Findings {
-					if m := regexp.MustCompile(`the last one (.*?) \(corruption\)`).FindStringSubmatch(f.Found); f.Code == "log-error" && m != nil {
+					if m := regexp.MustCompile(`1 line of level ERROR, (.*?) \(corruption\)`).FindStringSubmatch(f.Found); f.Code == "log-error" && m != nil {
 						return m[1]
 					}
 				}
@@ -795,7 +796,7 @@ func TestCaseG07Tokyo(t *testing.T) {
 			found = f.Found
 		}
 	}
-	m := regexp.MustCompile(`the last one (\S+) \(corruption\): `).FindStringSubmatch(found)
+	m := regexp.MustCompile(`1 line of level ERROR, (\S+) \(corruption\): `).FindStringSubmatch(found)
 	if m == nil {
 		t.Fatalf("no log-error with a time: %q", found)
 	}

@@ -356,7 +356,7 @@ func (d *damaged) loaded() (quick *said, deep said) {
 		d.t.Fatalf("LOG %q has not one line", log)
 	}
 	// The time of LOG is that of its machine, which had UTC.
-	fs := append(ends, fmt.Sprintf("%s/kv log-error warning %s@0: ; 1 lines of level ERROR, the last one %s (corruption): Waiting after %s", d.task, d.kv("LOG"), when, line))
+	fs := append(ends, fmt.Sprintf("%s/kv log-error warning %s@0: ; 1 line of level ERROR, %s (corruption): Waiting after %s", d.task, d.kv("LOG"), when, line))
 	before, after := d.of(1, "unclean", true, fs...), d.of(2, "damaged", true, append(fs,
 		fmt.Sprintf("%s/kv sst-block-checksum damage %s@%d: %s", d.task, d.kv(table), offset, d.evidence))...)
 	before.Verdicts[3], after.Verdicts[3] = d.task+"/x00=unclean", d.task+"/x00=unclean"

@@ -512,7 +512,11 @@ func (r *reading) checkBlobs() (again bool) {
 		}
 	}
 	if n > 0 {
-		r.db.Findings = append(r.db.Findings, finding.New(finding.BlobFiles, r.db.Path, finding.Found("%d blob files", n)))
+		found := "1 blob file"
+		if n > 1 {
+			found = fmt.Sprintf("%d blob files", n)
+		}
+		r.db.Findings = append(r.db.Findings, finding.New(finding.BlobFiles, r.db.Path, finding.Found("%s", found)))
 	}
 	return again
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"io"
 	"time"
 
@@ -37,8 +38,11 @@ func (o *outcome) log(fs volume.FS, path string) error {
 	if !last.Time.IsZero() {
 		when = last.Time.Format(time.RFC3339)
 	}
-	total := len(tail.Errors) + tail.MoreErrors
+	lines := "1 line of level ERROR,"
+	if total := len(tail.Errors) + tail.MoreErrors; total > 1 {
+		lines = fmt.Sprintf("%d lines of level ERROR, the last one", total)
+	}
 	o.findings = append(o.findings, finding.New(finding.LogError, path, finding.At(from+int64(last.Offset)),
-		finding.Found("%d lines of level ERROR, the last one %s (%s): %s", total, when, last.Kind, volume.Text(last.Text))))
+		finding.Found("%s %s (%s): %s", lines, when, last.Kind, volume.Text(last.Text))))
 	return nil
 }
