@@ -20,7 +20,7 @@ const (
 	tableKeys  = 64_000
 	valueBytes = 1000
 	tables     = 80
-	wantBytes  = 5 << 30
+	wantBytes  = 5_000_000_000
 	// maxMemory is what the process may occupy at its peak, bytes.
 	maxMemory = 128 << 20
 )
