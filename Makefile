@@ -66,6 +66,10 @@ lint: ## gofmt and golangci-lint
 bench: ## every benchmark, or those that match BENCH=regexp
 	@scripts/bench
 
+.PHONY: bench-large
+bench-large: ## verify --deep of 5 GB of tables in 128 MiB of memory, some minutes
+	@scripts/bench-large
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME=20s
 	@FUZZTIME='$(FUZZTIME)' scripts/fuzz
