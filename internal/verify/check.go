@@ -98,6 +98,9 @@ const (
 	// secondLooks is how often what looks like damage is looked at again.
 	secondLooks = 2
 	lookPause   = 100 * time.Millisecond
+	// tablesPerLook is how many tables a quick check reads in one look at the
+	// volume, of which each costs a goroutine.
+	tablesPerLook = 8
 	// maxPerTable bounds the findings of one table; those that follow are
 	// counted.
 	maxPerTable = 5
@@ -163,12 +166,24 @@ func (c *checker) jobs(jobs []func(), s *Subject, db *store.Database, r *Result)
 	if !ok {
 		return jobs
 	}
+	var files []*manifest.File
 	for i := range state.Families {
 		for j := range state.Families[i].Files {
 			if file := &state.Families[i].Files[j]; file.PathID == 0 { // others are in a place that is not known
-				jobs = append(jobs, func() { c.keep(r, c.table(s, db, state, file)) })
+				files = append(files, file)
 			}
 		}
+	}
+	together := 1
+	if c.plan.Depth == Quick {
+		together = tablesPerLook
+	}
+	for some := range slices.Chunk(files, together) {
+		jobs = append(jobs, func() {
+			for _, o := range c.tables(s, db, state, some) {
+				c.keep(r, o)
+			}
+		})
 	}
 	return jobs
 }
@@ -256,7 +271,9 @@ func (c *checker) confirm(s *Subject, db *store.Database, before []finding.Findi
 			file := &state.Families[i].Files[j]
 			path := volume.Text(tablePath(db, file))
 			if slices.ContainsFunc(before, func(f finding.Finding) bool { return isDamage(f) && f.File == path }) {
-				o.findings = append(o.findings, c.table(s, db, state, file).findings...)
+				for _, t := range c.tables(s, db, state, []*manifest.File{file}) {
+					o.findings = append(o.findings, t.findings...)
+				}
 			}
 		}
 	}
@@ -272,31 +289,37 @@ var (
 	errEnded   = errors.New("ended")
 )
 
+// tables checks live tables in one look at the volume. If the look fails, each has
+// one of its own.
+func (c *checker) tables(s *Subject, db *store.Database, state *manifest.State, files []*manifest.File) []outcome {
+	out, err := volume.Do(s.Volume, db.Path, func(fs volume.FS) ([]outcome, error) {
+		out := make([]outcome, 0, len(files))
+		for _, file := range files {
+			out = append(out, c.table(fs, db, state, file))
+		}
+		return out, nil
+	})
+	switch {
+	case err == nil:
+		return out
+	case len(files) == 1:
+		return []outcome{{findings: []finding.Finding{finding.FromError(err, tablePath(db, files[0]))}}}
+	}
+	out = nil
+	for i := range files {
+		out = append(out, c.tables(s, db, state, files[i:i+1])...)
+	}
+	return out
+}
+
 // table checks one live table.
-func (c *checker) table(s *Subject, db *store.Database, state *manifest.State, file *manifest.File) (o outcome) {
+func (c *checker) table(fs volume.FS, db *store.Database, state *manifest.State, file *manifest.File) (o outcome) {
 	if c.ctx.Err() != nil {
 		return outcome{aborted: true}
 	}
 	path := tablePath(db, file)
 	began := time.Now()
-	o, err := volume.Do(s.Volume, db.Path, func(fs volume.FS) (outcome, error) {
-		f, err := fs.Open(path)
-		if err != nil {
-			return outcome{}, err
-		}
-		defer func() { _ = f.Close() }()
-		if uint64(f.Info().Size) != file.Size {
-			return outcome{}, errDeleted // or it is damage, which the reader of the directory finds
-		}
-		src := source{file: f, c: c, bytes: f}
-		if c.plan.Depth == Deep {
-			src.bytes = volume.Past(f)
-		}
-		if c.plan.Pace != nil {
-			src.bytes = c.plan.Pace.Reader(c.ctx, src.bytes)
-		}
-		return c.read(&src, path, state, file)
-	})
+	o, err := c.open(fs, path, state, file)
 	o.took = time.Since(began)
 	switch {
 	case err == nil:
@@ -308,6 +331,25 @@ func (c *checker) table(s *Subject, db *store.Database, state *manifest.State, f
 		o.findings = append(o.findings, finding.FromError(err, path))
 	}
 	return o
+}
+
+func (c *checker) open(fs volume.FS, path string, state *manifest.State, file *manifest.File) (outcome, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if uint64(f.Info().Size) != file.Size {
+		return outcome{}, errDeleted // or it is damage, which the reader of the directory finds
+	}
+	src := source{file: f, c: c, bytes: f}
+	if c.plan.Depth == Deep {
+		src.bytes = volume.Past(f)
+	}
+	if c.plan.Pace != nil {
+		src.bytes = c.plan.Pace.Reader(c.ctx, src.bytes)
+	}
+	return c.read(&src, path, state, file)
 }
 
 // read judges an open table. The error is one of the volume, or one of the two

@@ -25,6 +25,10 @@ func (c *checker) others(s *Subject, db *store.Database) (o outcome) {
 	if c.ctx.Err() != nil {
 		return outcome{aborted: true}
 	}
+	atRest := db.InUse != nil && !*db.InUse
+	if len(db.WALs())+len(db.Logs()) == 0 && (!atRest || len(db.Strays()) == 0) {
+		return outcome{}
+	}
 	o, err := volume.Do(s.Volume, db.Path, func(fs volume.FS) (o outcome, err error) {
 		for _, w := range db.WALs() {
 			path := filepath.Join(db.Path, w.Name)
@@ -35,7 +39,7 @@ func (c *checker) others(s *Subject, db *store.Database) (o outcome) {
 			o.volume(path, o.log(fs, path))
 		}
 		// In a database that is in use they are on their way in or out.
-		if db.InUse != nil && !*db.InUse {
+		if atRest {
 			o.volume(db.Path, o.strays(c.ctx, fs, s, db))
 		}
 		return o, nil
