@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"streams-sidecar/internal/report"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/judge"
@@ -56,11 +58,28 @@ func TestSchema(t *testing.T) {
 	s := schema(t, "state.schema.json")
 	alone, stores := schema(t, "store.schema.json"), 0
 	for _, n := range fixture.Names() {
-		d := store.Scan(volume.New(volume.OS()), fixture.Unpack(t, n.Version, n.Case), nil)
-		validate(t, n.String(), s, verified(d))
+		depth := []verify.Depth{verify.Quick, verify.Deep}[stores%2]
+		r := verify.Run(context.Background(), []*volume.Volume{volume.New(volume.OS())}, []string{fixture.Unpack(t, n.Version, n.Case)},
+			verify.Question{}, verify.Plan{Depth: depth}, nil)
+		whole := report.NewVerified(r)
+		validate(t, n.String(), s, whole)
+		if whole.Verification.Tables > 0 && len(whole.StateDirs[0].Applications[0].Tasks) == 0 {
+			t.Errorf("%s: %+v", n, whole.Verification)
+		}
+		d := r.Dirs[0]
 		d.Stores(func(a *store.Application, task *store.Task, st *store.Store) {
 			stores++
-			validate(t, n.String(), alone, report.NewStoreDetail(time.Unix(0, 0), d, a, task, st, judge.Picture([]*store.StateDir{d}).Store(st)))
+			detail := report.NewStoreDetail(time.Unix(0, 0), d, a, task, st, r.Judgement.Store(st))
+			detail.Store.AddChecks(st, time.Now(), func(db *store.Database) []*verify.Result {
+				if x := r.Results[db.Path]; x != nil {
+					return []*verify.Result{x}
+				}
+				return nil
+			})
+			if n := len(detail.Store.Checks); n != 1 && !st.Empty {
+				t.Errorf("%s: %d checks", st.Layout.Path, n)
+			}
+			validate(t, n.String(), alone, detail)
 		})
 	}
 	if stores < 100 {
