@@ -25,7 +25,8 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") },
 	"sst":     func(n uint64) string { return fmt.Sprintf("%06d.sst", n) },
 	"known":   known,
-	"plural":  func(n *int, what string) string { return report.Plural(*n, what) },
+	"plural":  plural,
+	"age":     func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second },
 }).ParseFS(pages, "pages/*.html"))
 
 // bytesOf is a size for people, of any of the types that reports have.
@@ -39,6 +40,17 @@ func bytesOf(n any) string {
 		}
 	case uint64:
 		return report.Bytes(int64(min(n, 1<<63-1)))
+	}
+	return "-"
+}
+
+// plural is a number of things, of either type that reports have.
+func plural(n any, what string) string {
+	switch n := n.(type) {
+	case int:
+		return report.Plural(n, what)
+	case *int:
+		return report.Plural(*n, what)
 	}
 	return "-"
 }

@@ -22,6 +22,7 @@ import (
 	"streams-sidecar/internal/server"
 	"streams-sidecar/internal/shutdown"
 	"streams-sidecar/internal/store"
+	"streams-sidecar/internal/verify"
 	"streams-sidecar/internal/volume"
 	"streams-sidecar/test/fixture"
 	"streams-sidecar/test/holder"
@@ -442,4 +443,30 @@ func TestStateIsMadeOnce(t *testing.T) {
 // noGate is a gate that has seen nothing.
 func noGate() *shutdown.Gate {
 	return shutdown.NewGate(shutdown.Config{Snapshot: func() *probe.Snapshot { return nil }})
+}
+
+// TestStorePageSaysWhenItWasVerified: each depth with its age.
+func TestStorePageSaysWhenItWasVerified(t *testing.T) {
+	t.Parallel()
+	checks := func(*store.Database) []*verify.Result {
+		return []*verify.Result{
+			{Depth: verify.Quick, At: time.Now().Add(-90500 * time.Millisecond), Tables: 1, Bytes: 4096, Complete: true},
+			{Depth: verify.Deep, At: time.Now().Add(-3*time.Hour - time.Second/2), Tables: 2, Bytes: 1 << 20, Retries: 1},
+		}
+	}
+	h := server.Admin(look(fixture.Unpack(t, "4.4.0", "closed-clean")), noGate(), nil, checks)
+	page := body(get(h, "/stores/alos440/1_0/kv"))
+	for _, want := range []string{"<dt>verified, quick</dt><dd>1m30s ago: 1 table, 4.0 KiB</dd>", "<dt>verified, deep</dt><dd>3h0m0s ago: 2 tables, 1.0 MiB; not all of the store</dd>",
+		`<dd class="ok">ok</dd>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	d := unmarshal[report.StoreDetail](t, get(h, "/api/v1/stores/alos440/1_0/kv"))
+	if c := d.Store.Checks; len(c) != 2 || c[0].Depth != "quick" || c[0].AgeSeconds < 90 || c[0].AgeSeconds > 120 || !c[0].Complete || c[1].Complete || c[1].Retries != 1 {
+		t.Errorf("%+v", c)
+	}
+	if state := unmarshal[report.Document](t, get(h, "/api/v1/state")); len(state.StateDirs[0].Applications[0].Tasks[0].Stores[0].Checks) != 2 {
+		t.Errorf("%+v", state)
+	}
 }
