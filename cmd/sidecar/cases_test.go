@@ -350,14 +350,16 @@ func TestCaseG12(t *testing.T) {
 	for version, app := range map[string]string{"3.9.1": "alos391", "4.4.0": "alos440"} {
 		dir := fixture.Unpack(t, version, "closed-clean")
 		path := filepath.Join(dir, app, "kafka-streams-process-metadata")
+		original := load(t, path)
 		for content, want := range map[string]string{
 			"":                        "", // as it is
 			`{"processId":"no uuid"}`: app + " process-id-malformed warning " + app + "/kafka-streams-process-metadata",
 			"\x00\x00\x00":            app + " process-id-malformed warning " + app + "/kafka-streams-process-metadata",
 		} {
-			if content != "" {
-				write(t, path, content)
+			if content == "" {
+				content = string(original)
 			}
+			write(t, path, content)
 			before, w := photograph(t, dir), writes.Watch(t, dir)
 			for _, args := range [][]string{{dir}, {"--deep", dir}} {
 				code, doc := verifyJSON(t, args...)
@@ -370,9 +372,6 @@ func TestCaseG12(t *testing.T) {
 			w.ExpectNothing(t)
 			if diff := before.differs(photograph(t, dir)); diff != "" {
 				t.Errorf("%s %q: changed: %s", version, content, diff)
-			}
-			if content == "" {
-				continue
 			}
 			if got := load(t, path); string(got) != content {
 				t.Errorf("%s: %q became %q", version, content, got)
