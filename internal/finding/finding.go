@@ -10,6 +10,7 @@ package finding
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,22 @@ func codeOfClass(c volume.Class) Code {
 	default:
 		return Unread
 	}
+}
+
+// Most bounds a list of findings about one thing: a hostile file must not make
+// any number of them.
+const Most = 100
+
+// Bounded gives a list with no more findings than [Most], the last of which says how
+// many were left out beside those.
+func Bounded(fs []Finding, left int) []Finding {
+	if left == 0 || len(fs) == 0 {
+		return fs
+	}
+	last := fs[len(fs)-1]
+	last.File, last.Offset, last.Expected = filepath.Dir(last.File), nil, ""
+	last.Found = fmt.Sprintf("%d more findings of this and other kinds", left)
+	return append(slices.Clip(fs), last)
 }
 
 // Kind is what is known of a code beforehand.

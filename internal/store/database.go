@@ -181,7 +181,9 @@ func readDatabase(fs volume.FS, p place, prev *Database) (*Database, error) {
 		}}
 		r.db.setLock(lock)
 		// What the last look found too has had its second looks.
-		if again := r.read(); !again || r.knownTrouble() || looks >= secondLooks {
+		again := r.read()
+		r.db.Findings = finding.Bounded(r.db.Findings, r.left)
+		if !again || r.knownTrouble() || looks >= secondLooks {
 			return r.db, nil
 		}
 		time.Sleep(lookPause)
@@ -382,6 +384,7 @@ type reading struct {
 	l    *listing
 	prev *Database
 	db   *Database
+	left int // findings beyond those that are kept
 }
 
 func (r *reading) path(name string) string { return filepath.Join(r.db.Path, name) }
@@ -401,11 +404,18 @@ func (r *reading) knownTrouble() bool {
 
 // defect adds a finding about content: as long as no stat changes, it stays.
 func (r *reading) defect(f finding.Finding) {
-	r.db.Findings = append(r.db.Findings, f)
 	if f.Severity != finding.Info {
 		r.db.Up = false
 	}
+	if len(r.db.Findings) >= finding.Most {
+		r.left++
+		return
+	}
+	r.db.Findings = append(r.db.Findings, f)
 }
+
+// enough says that so much is wrong that nobody wants to know more of it.
+func (r *reading) enough() bool { return r.left > 0 }
 
 // failure adds a finding about an error of the volume, which may be over at the
 // next look although no stat changes.
@@ -487,7 +497,7 @@ func (r *reading) checkBlobs() (again bool) {
 	n := 0
 	for i := range r.db.state.Families {
 		for _, b := range r.db.state.Families[i].Blobs {
-			if !b.Live {
+			if !b.Live || r.enough() {
 				continue
 			}
 			n++

@@ -94,6 +94,10 @@ func (r *reading) readTables() (again bool) {
 			file := &mf.Files[j]
 			f.Bytes += int64(file.Size)
 			f.addLevel(file)
+			if r.enough() {
+				whole = false
+				continue
+			}
 			var visit *rawOffsets
 			if wanted {
 				visit = &raw

@@ -92,6 +92,7 @@ type Result struct {
 	Findings []finding.Finding
 
 	database *store.Database // as it was
+	left     int             // findings beyond those that are kept
 }
 
 const (
@@ -125,6 +126,7 @@ func Check(ctx context.Context, subjects []Subject, plan Plan) []*Result {
 	c.run(jobs)
 	c.again(subjects, results)
 	for _, r := range results {
+		r.Findings = finding.Bounded(r.Findings, r.left)
 		slices.SortStableFunc(r.Findings, func(a, b finding.Finding) int { return b.Severity.Rank() - a.Severity.Rank() })
 		r.At = time.Now()
 	}
@@ -169,7 +171,12 @@ func (c *checker) jobs(jobs []func(), s *Subject, db *store.Database, r *Result)
 	var files []*manifest.File
 	for i := range state.Families {
 		for j := range state.Families[i].Files {
-			if file := &state.Families[i].Files[j]; file.PathID == 0 { // others are in a place that is not known
+			file := &state.Families[i].Files[j]
+			if file.PathID != 0 {
+				continue // in a place that is not known
+			}
+			// What the reader of the directory could not read has a finding.
+			if _, known := db.TableValues(file.Number); known || db.Up {
 				files = append(files, file)
 			}
 		}
@@ -207,6 +214,10 @@ func (c *checker) keep(r *Result, o outcome) {
 	r.Took += o.took
 	r.Complete = r.Complete && !o.aborted
 	for _, f := range o.findings {
+		if len(r.Findings) >= finding.Most {
+			r.left++
+			continue
+		}
 		r.Findings = merge(r.Findings, f)
 	}
 }

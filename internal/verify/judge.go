@@ -124,14 +124,18 @@ func (r *rules) confirmed(f *finding.Finding) bool {
 
 // conclude adds a finding of the rules to a store, or with store -1 to the task.
 func (r *rules) conclude(store int, f finding.Finding) {
-	if f.Severity == finding.Damage && !r.confirmed(&f) {
+	to := &r.out
+	if store >= 0 {
+		to = &r.stores[store]
+	}
+	if to.concluded >= finding.Most {
+		to.left++
 		return
 	}
-	if store < 0 {
-		r.out.add(f)
-		return
+	to.concluded++
+	if f.Severity != finding.Damage || r.confirmed(&f) {
+		to.add(f)
 	}
-	r.stores[store].add(f)
 }
 
 // judge fills in r.out and r.stores.
@@ -155,8 +159,10 @@ func (r *rules) judge() {
 		r.end(i, s)
 	}
 	r.checkpoint()
+	r.out.Findings = finding.Bounded(r.out.Findings, r.out.left)
 	for i, s := range r.task.Stores {
 		out := &r.stores[i]
+		out.Findings = finding.Bounded(out.Findings, out.left)
 		out.Verdict = Worst(out.Findings)
 		if out.Verdict == Empty && !s.Empty {
 			out.Verdict = OK

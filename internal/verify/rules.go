@@ -50,10 +50,15 @@ func (r *rules) readClaims() {
 	if c == nil || r.task.Layout.Global {
 		return
 	}
-	r.claimed = make(map[string]bool, len(c.Entries))
+	r.claimed = make(map[string]bool, len(r.task.Stores))
+	for _, s := range r.task.Stores {
+		r.claimed[s.Name] = false
+	}
 	for i := range c.Entries {
 		if name, ok := r.changelog(c.Entries[i].Topic); ok {
-			r.claimed[name] = true
+			if _, there := r.claimed[name]; there {
+				r.claimed[name] = true
+			}
 		}
 	}
 }

@@ -97,6 +97,9 @@ type Judged struct {
 	Verdict Verdict
 	// Findings of its own: those of its parts are theirs.
 	Findings []finding.Finding
+
+	// concluded counts what was concluded of it, left what of that was too much.
+	concluded, left int
 }
 
 func (j *Judged) add(f finding.Finding) { j.Findings = merge(j.Findings, f) }

@@ -537,3 +537,40 @@ func TestStoppedVolume(t *testing.T) {
 		t.Errorf("%q", said(v))
 	}
 }
+
+// TestFindingsAreBounded: a MANIFEST that names any number of tables that are not
+// there, and a .checkpoint of any number of stores, give a hundred findings and a
+// word about the others.
+func TestFindingsAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := fixture.Unpack(t, "3.9.1", "corrupt-base-alos")
+	kv := filepath.Join(dir, "calos391/0_0/rocksdb/kv")
+	path := filepath.Join(kv, "MANIFEST-000005")
+	data, err := os.ReadFile(path)
+	must(t, err)
+	const many = 20_000
+	edit := rockstest.Edit{}.Family(1).NextFile(many + 100).LastSequence(3000)
+	for n := range uint64(many) {
+		edit = edit.AddOld(100, rockstest.File{Number: 100 + n, Size: 1000, SmallestSeq: 1, LargestSeq: 2})
+	}
+	must(t, os.WriteFile(path, rockstest.AppendRecord(data, edit), 0o644))
+	var lines strings.Builder
+	fmt.Fprintf(&lines, "0\n%d\n", many)
+	for n := range many {
+		fmt.Fprintf(&lines, "calos391-gone%d-changelog 0 5\n", n)
+	}
+	checkpoint(t, filepath.Join(dir, "calos391/0_0"), lines.String())
+	v := run(t, volume.OS(), dir, verify.Question{}, verify.Deep)
+	app := v.Dirs[0].Applications[0]
+	for where, fs := range map[string][]finding.Finding{"task": v.Judgement.Task(app.Tasks[0]).Findings, "store": v.Judgement.Store(app.Tasks[0].Stores[0]).Findings} {
+		if n := len(fs); n < 90 || n > finding.Most+1 {
+			t.Errorf("%s: %d findings", where, n)
+		}
+		if last := fs[len(fs)-1]; last.Severity != finding.Damage || !strings.Contains(last.Found, "more findings") {
+			t.Errorf("%s: the last one is %+v", where, last)
+		}
+	}
+	if j := v.Judgement.Store(app.Tasks[0].Stores[1]); j.Verdict != verify.OK || len(j.Findings) > 0 {
+		t.Errorf("the neighbour: %+v", j)
+	}
+}
