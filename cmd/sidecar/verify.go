@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -45,24 +47,23 @@ type byteRate int64
 
 // UnmarshalText implements encoding.TextUnmarshaler for kong.
 func (r *byteRate) UnmarshalText(text []byte) error {
-	s, shift := strings.TrimSuffix(strings.TrimSuffix(string(text), "iB"), "B"), 0
-	if i := strings.IndexByte("KMG", last(s)); i >= 0 {
-		s, shift = s[:len(s)-1], 10*(i+1)
-	}
-	n, err := strconv.ParseUint(s, 10, 40)
-	if err != nil {
+	m := rateForm.FindSubmatch(text)
+	if m == nil {
 		return fmt.Errorf("%q is no number of bytes a second like 50M", text)
+	}
+	n, err := strconv.ParseUint(string(m[1]), 10, 62)
+	shift := 0
+	if len(m[2]) > 0 {
+		shift = 10 * (1 + strings.Index("KMG", string(m[2])))
+	}
+	if err != nil || n > math.MaxInt64>>shift {
+		return fmt.Errorf("%q is more bytes a second than there can be", text)
 	}
 	*r = byteRate(n << shift)
 	return nil
 }
 
-func last(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
-}
+var rateForm = regexp.MustCompile(`^([0-9]+)(?:([KMG])(?:i?B)?)?$`)
 
 // verifyCmd reads the files itself; it never asks a running agent.
 type verifyCmd struct {

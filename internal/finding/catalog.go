@@ -33,6 +33,7 @@ const (
 	CheckpointLeftBehind  Code = "checkpoint-left-behind"
 	StoreGone             Code = "store-gone"
 	StoreEmpty            Code = "store-empty"
+	StoreNotRocksDB       Code = "store-not-rocksdb"
 	UncleanEnd            Code = "unclean-end"
 	StatusOpen            Code = "offsets-status-open"
 	VersionCannotRead     Code = "version-cannot-read"
@@ -162,6 +163,9 @@ var catalog = map[Code]Kind{
 	StoreEmpty: {Damage,
 		"An offset claims that this store has records, but its directory holds no database; Kafka Streams makes a new, empty one and continues from that offset: the data before it is missing without a word.",
 		"Put the files back, or stop the application, set the whole task aside and let it be restored."},
+	StoreNotRocksDB: {Info,
+		"An offset names a store whose directory holds no RocksDB: one of the application's own kind, which is not judged.",
+		"Nothing needs to be done."},
 	UncleanEnd: {Warning,
 		"The store was not closed cleanly; it is usable, and what was not flushed is restored from the changelog (under exactly-once the whole task, as a rule).",
 		"Look at how the application is stopped: the grace period, the preStop hook, its own shutdown hook."},
@@ -177,7 +181,7 @@ var catalog = map[Code]Kind{
 	LockWithoutAppLock: {Warning,
 		"A store of this application is open although nobody holds the application's .lock: the file was removed or replaced while the application ran, or another program has the store open.",
 		"Find out who has the store open before anything else is started on this volume, and never delete .lock or LOCK files."},
-	PositionMalformed: {Warning,
+	PositionMalformed: {Damage,
 		"The position file of this store cannot be parsed; Kafka Streams cannot parse it either and fails when it opens the store.",
 		"Move the file out of the task's directory while the application is stopped; the store then begins with an empty position and keeps its data."},
 

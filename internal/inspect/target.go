@@ -33,13 +33,18 @@ func Find(v *volume.Volume, path string) Target {
 		t.base, t.Within = base, resolved
 		return t
 	}
-	for _, f := range statedir.Scan(v, path, nil).Findings {
+	layout := statedir.Scan(v, path, nil)
+	for _, f := range layout.Findings {
 		if f.Code == finding.StateDirIsApplication {
-			t.base, t.Within = filepath.Dir(resolved), resolved
+			app := resolved
+			if b := filepath.Base(app); strings.HasPrefix(b, "__") && strings.HasSuffix(b, "__") { // a named topology in one
+				app = filepath.Dir(app)
+			}
+			t.base, t.Within = filepath.Dir(app), resolved
 			return t
 		}
 	}
-	if isDatabase(v, resolved) {
+	if len(layout.Applications) == 0 && isDatabase(v, resolved) {
 		t.base, t.alone = filepath.Dir(resolved), resolved
 	}
 	return t
@@ -49,7 +54,7 @@ func Find(v *volume.Volume, path string) Target {
 func holds(d *store.StateDir, path string) (yes bool) {
 	for _, a := range d.Applications {
 		for _, t := range a.Tasks {
-			yes = yes || within(t.Layout.Path, path)
+			yes = yes || within(t.Layout.Path, path) || within(path, t.Layout.Path)
 			for _, s := range t.Stores {
 				yes = yes || within(s.Layout.Path, path) || within(path, s.Layout.Path)
 			}

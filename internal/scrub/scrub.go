@@ -34,6 +34,9 @@ const (
 	share        = 50
 	longestPause = 2 * time.Second
 	turn         = time.Second // how often the picture is looked at for what is due
+	// firstDeep is how long after the start of the process the first deep
+	// verification begins, at most: a pod that is restarted each day is to have one.
+	firstDeep = 10 * time.Minute
 	// afterFinding is how soon a database that has changed is verified again in
 	// which something was found.
 	afterFinding = time.Minute
@@ -229,11 +232,15 @@ func (s *Scrubber) due(all []verify.Subject) (out subject, found bool) {
 		}
 		consider(subject{x, verify.Quick, m.quick.result.At.Add(every)})
 		if s.cfg.Deep > 0 {
-			at := s.began // not all at once at the start of the process
-			if m.deep.result != nil {
-				at = m.deep.result.At
+			due := s.began.Add(min(s.cfg.Deep, firstDeep))
+			if r := m.deep.result; r != nil {
+				every := s.cfg.Deep
+				if len(r.Findings) > 0 && m.deep.fingerprint != x.Database.Fingerprint() {
+					every = min(every, afterFinding)
+				}
+				due = r.At.Add(every)
 			}
-			consider(subject{x, verify.Deep, at.Add(s.cfg.Deep)})
+			consider(subject{x, verify.Deep, due})
 		}
 	}
 	return out, found

@@ -72,6 +72,7 @@ type Database struct {
 
 	place          place
 	empty          bool
+	foreign        bool
 	walWritten     int64
 	walEnabled     *bool
 	lastSequence   *uint64
@@ -84,6 +85,7 @@ type Database struct {
 	manifestTail   [tailBytes]byte // the last bytes that were parsed
 	tables         map[uint64]*table
 	strays         []volume.Info
+	moreStrays     int   // beyond those
 	newestStray    int64 // modification time of the youngest of all of them, nanoseconds
 	logs, wals     []volume.Info
 	offsets        offsets
@@ -241,6 +243,7 @@ type listing struct {
 	newestWAL   uint64
 	newestMod   int64 // the latest st_mtim of a file, nanoseconds
 	hasLock     bool
+	foreign     bool // a file that is none of RocksDB's
 	hasCurrent  bool
 	manifests   int
 	// firstManifest says that one of them is the one that a new database begins with.
@@ -339,6 +342,7 @@ func (l *listing) add(i *volume.Info) {
 		}
 	case i.Kind == volume.Regular:
 		l.sizes.Other += i.Size
+		l.foreign = l.foreign || !strings.HasSuffix(name, ".dbtmp") && !strings.HasSuffix(name, ".trash")
 	}
 }
 
@@ -429,6 +433,7 @@ func (r *reading) read() (again bool) {
 	if r.prev != nil {
 		r.db.Counts, r.db.beforeCount = r.prev.Counts, r.prev.beforeCount
 	}
+	r.db.foreign = r.l.foreign
 	if r.l.nothing() {
 		r.db.empty = true
 		return false
@@ -483,8 +488,15 @@ func (r *reading) findStrays() {
 			r.db.newestStray = max(r.db.newestStray, info.ModNanos)
 		}
 	}
-	slices.SortFunc(r.db.strays, func(a, b volume.Info) int { return strings.Compare(a.Name, b.Name) })
-	r.db.strays = r.db.strays[:min(len(r.db.strays), maxStrays)]
+	// The newest are the most likely to be missed, empty ones the least.
+	slices.SortFunc(r.db.strays, func(a, b volume.Info) int {
+		m, _ := FileNumber(a.Name, ".sst")
+		n, _ := FileNumber(b.Name, ".sst")
+		return cmp.Or(cmp.Compare(min(b.Size, 1), min(a.Size, 1)), cmp.Compare(n, m))
+	})
+	if more := len(r.db.strays) - maxStrays; more > 0 {
+		r.db.strays, r.db.moreStrays = r.db.strays[:maxStrays], more
+	}
 }
 
 // Sizes of a blob file's header and footer, bytes (RocksDB

@@ -357,6 +357,9 @@ func (s *Store) compareLegacy(o owner) {
 			continue
 		}
 		own := "none"
+		if e.Offset == offsetUnknown {
+			own = strconv.Itoa(offsetUnknown) // both do not know
+		}
 		for _, x := range s.Offsets {
 			if x.Topic == e.Topic && x.Partition == e.Partition {
 				own = strconv.FormatInt(x.Offset, 10)
@@ -646,9 +649,12 @@ func (d *Database) Formats() (out []Format) {
 	return out
 }
 
-// Strays are the tables in the directory that the MANIFEST does not name, by
-// name, at most 64.
-func (d *Database) Strays() []volume.Info { return d.strays }
+// Strays are the tables in the directory that the MANIFEST does not name, the
+// newest first, at most 64, and how many there are beyond those.
+func (d *Database) Strays() (strays []volume.Info, more int) { return d.strays, d.moreStrays }
+
+// Foreign says that there is a file in the directory that is none of RocksDB's.
+func (d *Database) Foreign() bool { return d.foreign }
 
 // WALs are the write-ahead logs that have bytes, at most 16.
 func (d *Database) WALs() []volume.Info { return d.wals }

@@ -158,6 +158,7 @@ func (r *rules) judge() {
 		r.version(i, s)
 		r.end(i, s)
 	}
+	r.ownStores()
 	r.checkpoint()
 	r.out.Findings = finding.Bounded(r.out.Findings, r.out.left)
 	for i, s := range r.task.Stores {

@@ -208,9 +208,7 @@ func (r *rules) checkpoint() {
 			break
 		}
 	}
-	if l.Global {
-		return // its topics are the application's own, and say nothing of the stores' names
-	}
+	var unnamed []statedir.Offset
 	at := make(map[string]int, len(r.task.Stores))
 	for i, s := range slices.Backward(r.task.Stores) { // of two of one name the first
 		at[s.Name] = i
@@ -218,7 +216,12 @@ func (r *rules) checkpoint() {
 	for _, e := range l.Checkpoint.Entries {
 		name, ok := r.changelog(e.Topic)
 		i, there := at[name]
+		if l.Global {
+			ok = false // its topics are the application's own
+		}
 		switch {
+		case !ok && e.Offset > 0:
+			unnamed = append(unnamed, e)
 		case !ok && e.Offset == statedir.OffsetUnknown, ok && e.Offset == statedir.OffsetUnknown && !there:
 			r.unknown(-1, e)
 		case ok && e.Offset == statedir.OffsetUnknown:
@@ -229,6 +232,48 @@ func (r *rules) checkpoint() {
 			r.gone(name, e)
 		}
 	}
+	if len(unnamed) > 0 {
+		r.unnamed(unnamed[0])
+	}
+}
+
+// unnamed judges a line whose topic does not tell a store: that of a global one, or
+// of one that reads its source topic instead of a changelog. Which store it is
+// about is not known; but if none of those that it can be has anything in it,
+// what it claims is lost.
+func (r *rules) unnamed(e statedir.Offset) {
+	l := r.task.Layout
+	if unlisted(r.task.Findings) || len(l.StoreCheckpoints) > 0 ||
+		slices.ContainsFunc(r.task.Findings, func(f finding.Finding) bool { return f.Code == finding.ForeignDirectory }) {
+		return
+	}
+	candidate := -1
+	for i, s := range r.task.Stores {
+		switch {
+		case r.claimed[s.Name]:
+		case s.Layout.Segmented || !s.Sound || s.Era == store.OffsetsCF || ofAnotherKind(s) || r.beingMade(s) && s.Empty:
+			return
+		case !s.Empty && (s.LastSequence == nil || *s.LastSequence > 0 || tables(s) > 0):
+			return
+		case candidate < 0:
+			candidate = i
+		}
+	}
+	claims := finding.Expected("a store with records of %s up to offset %d", volume.Text(e.Topic), e.Offset)
+	switch {
+	case candidate < 0:
+		r.conclude(-1, finding.New(finding.StoreGone, l.Path, claims, finding.Found("none in this task")))
+	case r.task.Stores[candidate].Empty:
+		r.conclude(candidate, finding.New(finding.StoreEmpty, r.task.Stores[candidate].Layout.Path, claims, finding.Found("no database")))
+	default:
+		r.conclude(candidate, finding.New(finding.CheckpointAhead, l.Checkpoint.Path, claims,
+			finding.Found("a database to which nothing was ever written")))
+	}
+}
+
+// ofAnotherKind says that a store's directory holds files that are none of RocksDB's.
+func ofAnotherKind(s *store.Store) bool {
+	return slices.ContainsFunc(s.Databases, (*store.Database).Foreign)
 }
 
 // unknown notes the mark for an unknown offset, of a store or, with -1, the task.
@@ -242,6 +287,21 @@ func (j *Judged) unclean() bool {
 	})
 }
 
+// ownStores tells the directories of stores of the application's own kind, which have
+// a .checkpoint_<store> from 4.3 on, from those that only take up space.
+func (r *rules) ownStores() {
+	for name := range r.task.Layout.StoreCheckpoints {
+		own := filepath.Join(r.task.Layout.Path, name)
+		i := slices.IndexFunc(r.out.Findings, func(f finding.Finding) bool {
+			return f.Code == finding.ForeignDirectory && f.File == volume.Text(own)
+		})
+		if i >= 0 {
+			r.out.Findings = slices.Delete(slices.Clone(r.out.Findings), i, i+1)
+			r.conclude(-1, finding.New(finding.StoreNotRocksDB, own))
+		}
+	}
+}
+
 // claim judges the line of a .checkpoint that is about a store.
 func (r *rules) claim(at int, e statedir.Offset) {
 	l, s := r.task.Layout, r.task.Stores[at]
@@ -249,6 +309,8 @@ func (r *rules) claim(at int, e statedir.Offset) {
 	switch {
 	// A window or session store may have lost its last segment to retention.
 	case s.Layout.Segmented || !s.Sound:
+	case s.Empty && ofAnotherKind(s):
+		r.conclude(at, finding.New(finding.StoreNotRocksDB, s.Layout.Path))
 	case s.Empty && !r.beingMade(s):
 		r.conclude(at, finding.New(finding.StoreEmpty, s.Layout.Path, claims, finding.Found("no database")))
 	case s.LastSequence != nil && *s.LastSequence == 0 && tables(s) == 0:
@@ -271,6 +333,17 @@ func tables(s *store.Store) (n int) {
 func (r *rules) gone(name string, e statedir.Offset) {
 	l := r.task.Layout
 	if unlisted(r.task.Findings) {
+		return
+	}
+	// A store of another kind keeps its files where it likes, mostly in a directory of
+	// its name, of which Kafka Streams itself knows nothing.
+	own := filepath.Join(l.Path, name)
+	i := slices.IndexFunc(r.out.Findings, func(f finding.Finding) bool {
+		return f.Code == finding.ForeignDirectory && f.File == volume.Text(own)
+	})
+	if i >= 0 {
+		r.out.Findings = slices.Delete(slices.Clone(r.out.Findings), i, i+1)
+		r.conclude(-1, finding.New(finding.StoreNotRocksDB, own))
 		return
 	}
 	r.conclude(-1, finding.New(finding.StoreGone, filepath.Join(l.Path, "rocksdb", name),

@@ -26,7 +26,7 @@ func (c *checker) others(s *Subject, db *store.Database) (o outcome) {
 		return outcome{aborted: true}
 	}
 	atRest := db.InUse != nil && !*db.InUse
-	if len(db.WALs())+len(db.Logs()) == 0 && (!atRest || len(db.Strays()) == 0) {
+	if strays, _ := db.Strays(); len(db.WALs())+len(db.Logs()) == 0 && (!atRest || len(strays) == 0) {
 		return outcome{}
 	}
 	o, err := volume.Do(s.Volume, db.Path, func(fs volume.FS) (o outcome, err error) {
@@ -98,7 +98,7 @@ func begins(f volume.File) bool {
 // or compaction that was interrupted, or data that the MANIFEST has lost.
 func (o *outcome) strays(ctx context.Context, fs volume.FS, s *Subject, db *store.Database) error {
 	state, info, ok := db.Manifest()
-	strays := db.Strays()
+	strays, more := db.Strays()
 	// Where RocksDB refuses to open the database, no open deletes them.
 	if !ok || len(strays) == 0 || !db.WholeManifest() && !db.PartialTail() {
 		return nil
@@ -142,6 +142,9 @@ func (o *outcome) strays(ctx context.Context, fs volume.FS, s *Subject, db *stor
 			what = "it is complete, and nothing tells that its flush was"
 		}
 		o.findings = append(o.findings, finding.New(finding.SSTOrphan, path, finding.Found("%d bytes; %s", i.Size, what)))
+	}
+	if more > 0 {
+		o.findings = append(o.findings, finding.New(finding.SSTOrphan, db.Path, finding.Found("%d more tables that the MANIFEST does not name, older ones, which were not looked at", more)))
 	}
 	return nil
 }
@@ -204,8 +207,11 @@ func (s *Subject) lost(db *store.Database, written int64) (bool, string) {
 			return true, "the .checkpoint was written after the table"
 		}
 	}
-	// A close, clean or not, waits for flushes and cuts the MANIFEST.
-	if u := s.Dir.Layout.Usage; !db.Preallocated() && u != nil && slices.Contains(preallocating, u.Type) {
+	// A close, clean or not, waits for flushes and cuts the MANIFEST. A copy has lost
+	// what tells it; but one that keeps the times shows which of the two is older.
+	l := s.Dir.Layout
+	if u := l.Usage; !db.Preallocated() && db.ManifestWritten() >= written && u != nil && slices.Contains(preallocating, u.Type) &&
+		(l.ID == volume.ID{} || l.ID.Dev == db.DirID.Dev) {
 		return true, "RocksDB has closed the database after it"
 	}
 	return false, ""

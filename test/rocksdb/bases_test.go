@@ -2,7 +2,9 @@ package rocksdb_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,8 +96,11 @@ func write(t testing.TB, dir string, files map[string][]byte) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+	// Tables first and the MANIFEST last, as they would be if somebody had changed it.
+	for _, name := range slices.SortedFunc(maps.Keys(files), func(a, b string) int {
+		return cmp.Or(strings.Compare(filepath.Ext(b), filepath.Ext(a)), strings.Compare(a, b))
+	}) {
+		if err := os.WriteFile(filepath.Join(dir, name), files[name], 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
