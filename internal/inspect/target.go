@@ -29,9 +29,15 @@ func Find(v *volume.Volume, path string) Target {
 	if err != nil {
 		return t
 	}
-	if base, ok := stateDirOf(resolved); ok && holds(store.Scan(v, base, nil), resolved) {
-		t.base, t.Within = base, resolved
-		return t
+	base, inTask := stateDirOf(resolved)
+	if inTask {
+		// A database in a task that is none of its stores, as one that was set aside, is
+		// one on its own.
+		known, inside := holds(store.Scan(v, base, nil), resolved)
+		if known || inside && !isDatabase(v, resolved) {
+			t.base, t.Within = base, resolved
+			return t
+		}
 	}
 	layout := statedir.Scan(v, path, nil)
 	for _, f := range layout.Findings {
@@ -50,17 +56,19 @@ func Find(v *volume.Volume, path string) Target {
 	return t
 }
 
-// holds says that a picture has a task or store at a path or below it.
-func holds(d *store.StateDir, path string) (yes bool) {
+// holds says that a picture has a task or store at a path or below it, and whether
+// it lies inside of a task.
+func holds(d *store.StateDir, path string) (known, inside bool) {
 	for _, a := range d.Applications {
 		for _, t := range a.Tasks {
-			yes = yes || within(t.Layout.Path, path) || within(path, t.Layout.Path)
+			known = known || within(t.Layout.Path, path)
+			inside = inside || within(path, t.Layout.Path)
 			for _, s := range t.Stores {
-				yes = yes || within(s.Layout.Path, path) || within(path, s.Layout.Path)
+				known = known || within(s.Layout.Path, path) || within(path, s.Layout.Path)
 			}
 		}
 	}
-	return yes
+	return known, inside
 }
 
 // within says that path is dir or lies below it.
