@@ -112,8 +112,8 @@ func cpu(t *testing.T) time.Duration {
 
 func TestCostIsBoundedByTheSize(t *testing.T) {
 	limit, size, multiple, buffers := 250*time.Millisecond, 1<<20, 12, 1
-	if RaceDetector { // which also throws away half of what goes back to a pool
-		limit, size, multiple, buffers = time.Second, 1<<17, 24, 2
+	if RaceDetector { // which also throws away some of what goes back to a pool, of which there are four uses
+		limit, size, multiple, buffers = time.Second, 1<<17, 24, 4
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
